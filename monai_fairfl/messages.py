@@ -8,8 +8,9 @@ A reply is checked once, when it arrives: :func:`accepted`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -126,7 +127,7 @@ def measurement_of_json(plain: Any) -> Any:
     return plain
 
 
-OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_", "fused_")
+OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "alone_", "fused_")
 """How the name of a measurement begins that is of a model which the client itself trained in that
 round. All others are of the model that the client was sent. The server dates a score by that.
 """
@@ -830,32 +831,102 @@ DICE = Range("Dice", 0.0, 1.0)
 # 1e-43 for the true class, everywhere: no training that goes on reaches it.
 LOSS = Range("loss", 0.0, 100.0)
 
-RANGES: dict[str, Range] = {
-    "leave_one_out_error": Range("1 - Dice", 0.0, 1.0),
-    "global_score": DICE,
-    "score": DICE,
-    "test_score": DICE,
-    # Of two surfaces: none is farther than the diagonal of an image.
-    "test_hd95": Range("distance in the unit of the spacing, mm", 0.0, 1e4),
-    "local_score": DICE,
-    "personal_score": DICE,
-    "personal_test_score": DICE,
-    ADAPTED_EPOCHS: Range("epochs", 0, 1e6),
-    "train_loss": LOSS,
-    "global_loss": LOSS,
-    "local_loss": LOSS,
-    # A difference of two losses, which is negative where the loss falls along the gradient.
-    "sharpness": Range("rise of the loss", -LOSS.most, LOSS.most),
-    "cka": Range("similarity", 0.0, 1.0),
-    "feature_cosine": Range("cosine", -1.0, 1.0),
-    IN_VALIDATION: Range("cases", 0, MOST_CASES),
-    IN_TRAINING: Range("cases", 0, MOST_CASES),
-}
-"""Measurement -> its range. A measurement of your own is one more line, at server and sites."""
 
+@dataclass(frozen=True)
+class Entry:
+    """One measurement: how a client makes it, of which model and data, and what is believed of it.
+
+    Args:
+        function: ``(probe, weights, memory, context) -> value``, or its dotted path, so that a
+            server need not load it. ``probe`` runs weights on the client's data: a
+            :class:`~monai_fairfl.measurements.TrainingProbe` for ``"training"`` data, else a
+            :class:`~monai_fairfl.measurements.Probe`. ``weights`` is the model in question,
+            ``memory`` a :class:`~monai_fairfl.measurements.Memory`, and ``context`` has the numbers
+            that came with the request. ``None`` means that it could not be measured; nothing is
+            sent then. Empty: no function makes it, the client counts it as it works.
+        range: a value outside of it is dropped.
+        of: the ``"received"`` model, before any training, the ``"trained"`` one, the
+            ``"personal"`` one (Ditto), or a candidate of the last mile, one of :data:`CANDIDATES`.
+        data: ``"validation"``, ``"test"`` or ``"training"``. Where the client has none of the
+            first two, nothing is measured.
+        needs: the field of the memory that the client fills in, ``"previous"`` or ``"present"``;
+            none when empty.
+        training_key: context key that, at 1, moves it to the training data.
+
+    >>> MEASUREMENTS["test_score"].of, MEASUREMENTS["test_score"].data
+    ('received', 'test')
+    """
+
+    function: str | Callable[..., Measurement | None]
+    range: Range
+    of: str = "received"
+    data: str = "validation"
+    needs: str = ""
+    training_key: str = ""
+
+    def __call__(self, probe: Any, *of: Any) -> Measurement | None:
+        """The value, of ``(probe, weights, memory, context)``."""
+        # MONAI skips the run of an engine that has no batch of data.
+        if self.data != "training" and probe.engine.state.epoch_length == 0:
+            return None
+        make = resolve_name(self.function) if isinstance(self.function, str) else self.function
+        value: Measurement | None = make(probe, *of)
+        return value
+
+
+SCORE = "monai_fairfl.measurements.functions.score"
+LOSS_OF_MODEL = "monai_fairfl.measurements.functions.loss"
+
+MEASUREMENTS: dict[str, Entry] = {
+    "leave_one_out_error": Entry(
+        "monai_fairfl.measurements.functions.leave_one_out_error",
+        Range("1 - Dice", 0.0, 1.0),
+        needs="previous",
+    ),
+    "global_score": Entry(SCORE, DICE),
+    "score": Entry(SCORE, DICE),
+    "test_score": Entry(SCORE, DICE, data="test"),
+    # Of two surfaces: none is farther than the diagonal of an image.
+    "test_hd95": Entry(
+        "monai_fairfl.measurements.functions.surface_distance",
+        Range("distance in the unit of the spacing, mm", 0.0, 1e4),
+        data="test",
+    ),
+    "local_score": Entry(SCORE, DICE, "trained"),
+    "global_loss": Entry(LOSS_OF_MODEL, LOSS, data="training"),
+    "local_loss": Entry(LOSS_OF_MODEL, LOSS, "trained", data="training"),
+    # A difference of two losses, which is negative where the loss falls along the gradient.
+    "sharpness": Entry(
+        "monai_fairfl.measurements.functions.sharpness",
+        Range("rise of the loss", -LOSS.most, LOSS.most),
+        data="training",
+    ),
+    "cka": Entry(
+        "monai_fairfl.measurements.features.cka",
+        Range("similarity", 0.0, 1.0),
+        needs="present",
+        training_key="cka_training",
+    ),
+    "feature_cosine": Entry(
+        "monai_fairfl.measurements.features.feature_cosine",
+        Range("cosine", -1.0, 1.0),
+        needs="present",
+        training_key="cka_training",
+    ),
+    # A handler collects it during training.
+    "train_loss": Entry("", LOSS, of="", data="training"),
+    ADAPTED_EPOCHS: Entry("", Range("epochs", 0, 1e6), of=""),
+    IN_VALIDATION: Entry("", Range("cases", 0, MOST_CASES), of=""),
+    IN_TRAINING: Entry("", Range("cases", 0, MOST_CASES), of=""),
+}
+"""name -> what it is. A measurement of your own is one more row, at server and sites."""
+
+# The models that only their site may have.
+for _model in ("personal", *CANDIDATES):
+    MEASUREMENTS[f"{_model}_score"] = Entry(SCORE, DICE, _model)
+    MEASUREMENTS[f"{_model}_test_score"] = Entry(SCORE, DICE, _model, data="test")
 for _candidate in CANDIDATES:
-    RANGES[gain_name(_candidate)] = Range("gain in Dice", -1.0, 1.0)
-    RANGES |= dict.fromkeys(score_names(_candidate).values(), DICE)
+    MEASUREMENTS[gain_name(_candidate)] = Entry("", Range("gain in Dice", -1.0, 1.0), of="")
 
 
 class Refused(Exception):
@@ -992,7 +1063,9 @@ class Expected:
     ({'score': 0.85}, {'weight_of_B': 'the request did not ask for it'})
     """
 
-    ranges: Mapping[str, Range] = field(default_factory=lambda: RANGES)
+    ranges: Mapping[str, Range] = field(
+        default_factory=lambda: {name: entry.range for name, entry in MEASUREMENTS.items()}
+    )
     unasked: bool = False
 
     def checked(

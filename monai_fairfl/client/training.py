@@ -21,7 +21,7 @@ from monai.handlers import LrScheduleHandler
 from monai_fairfl.client.state import Task
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.training import Detachable
-from monai_fairfl.measurements.entry import Memory
+from monai_fairfl.measurements.functions import Memory
 from monai_fairfl.measurements.probe import (
     Probe,
     TrainingProbe,
@@ -29,8 +29,14 @@ from monai_fairfl.measurements.probe import (
     load_weights,
     seed_loader,
 )
-from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION, Estimate, ModelSpec, Weights
+from monai_fairfl.messages import (
+    IN_TRAINING,
+    IN_VALIDATION,
+    MEASUREMENTS,
+    Estimate,
+    ModelSpec,
+    Weights,
+)
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
@@ -222,7 +228,7 @@ class Measuring:
         """Add to the task what it asks to be measured of one model.
 
         Args:
-            of: which model it is, see :class:`~monai_fairfl.measurements.entry.Entry`.
+            of: which model it is, see :class:`~monai_fairfl.messages.Entry`.
             task: names the measurements.
             weights: the model.
         """
@@ -230,8 +236,8 @@ class Measuring:
         # Data -> what runs models on it: measurements of one model share its pass over the images.
         probes: dict[str, Probe | TrainingProbe | None] = {}
         for name in request.measure:
-            entry = MEASUREMENTS.get(name)
-            if entry is None or entry.of != of:
+            entry = MEASUREMENTS[name]
+            if entry.of != of:
                 continue
             # Before training, a model of this round is one that an earlier try left.
             if entry.needs == "present" and request.task == "train":
@@ -257,7 +263,7 @@ class Measuring:
                 # Two models of this round share the tensors that the site does not send.
                 model = self.spec.completed(request.weights, task.present)
             model = self.spec.with_aliases(model)
-            value = entry.function(probe, model, memory, request.context)
+            value = entry(probe, model, memory, request.context)
             if value is not None:
                 task.measurements[name] = value
             if isinstance(probe, Probe):

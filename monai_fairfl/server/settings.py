@@ -181,9 +181,9 @@ class RunSettings(CheckedSettings):
             of_strategy: measurement -> range, where the strategy declares one. The run's own
                 setting counts before it, the package's table after it.
         """
-        from monai_fairfl.messages import RANGES, Expected, Range
+        from monai_fairfl.messages import Expected, Range
 
-        ranges = {**RANGES, **of_strategy}
+        ranges = {**Expected().ranges, **of_strategy}
         for name, (least, most) in self.ranges.items():
             ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)
         return Expected(ranges, self.unasked)
