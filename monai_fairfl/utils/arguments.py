@@ -68,7 +68,7 @@ class Checked:
         for row in fields(self):  # type: ignore[arg-type]
             allowed: Any = row.metadata.get("allowed")
             kind = str(row.type)
-            if allowed is None and kind != "bool":
+            if (allowed is None and kind != "bool") or kind.startswith("Mapping"):
                 continue
             value = getattr(self, row.name)
             is_none = value is None and kind.endswith("| None")
