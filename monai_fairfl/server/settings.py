@@ -163,7 +163,7 @@ class RunSettings(CheckedSettings):
         object.__setattr__(self, "ranges", ranges)
 
     def expected(self, of_strategy: Mapping[str, Range]) -> Expected:
-        """The measurements that a server takes.
+        """What a server believes of replies.
 
         Args:
             of_strategy: measurement -> range, where the strategy declares one. The run's own
@@ -174,7 +174,7 @@ class RunSettings(CheckedSettings):
         ranges = {**Expected().ranges, **of_strategy}
         for name, (least, most) in self.ranges.items():
             ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)
-        return Expected(ranges, self.unasked)
+        return Expected(ranges, self.unasked, self.most_samples)
 
     @property
     def last_mile(self) -> dict[str, float]:
