@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What crosses the wire: requests, replies, their numbers, and what each tensor of a model is.
 
-A reply is checked once, when it arrives: :func:`accepted`.
+A reply is checked once, when it arrives: :meth:`Expected.accepted`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def value_of(measurement: Measurement) -> float:
     >>> value_of({"mean": Estimate(0.8), "gland": 0.8})
     0.8
     """
-    return float(estimate_of(measurement))
+    return float(estimate_of(measurement).value)
 
 
 def plain_numbers(value: Any) -> Any:
@@ -126,7 +127,7 @@ def measurement_of_json(plain: Any) -> Any:
     return plain
 
 
-OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_", "fused_")
+OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "alone_", "fused_")
 """How the name of a measurement begins that is of a model which the client itself trained in that
 round. All others are of the model that the client was sent. The server dates a score by that.
 """
@@ -233,10 +234,10 @@ class ModelSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelSpec:
         """The inverse of :meth:`to_json`."""
-        names = {key: tuple(data[key]) for key in ("parameters", "buffers", "norms", "local")}
-        found = cls(**names, aliases=dict(data["aliases"]), layers=dict(data["layers"]))
-        output = data["output"]
-        return replace(found, output=(output[0], int(output[1]))) if output else found
+        rows: dict[str, Any] = {}
+        for name, value in data.items():
+            rows[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**rows)
 
     def output_layer(self, named: str | None = None) -> tuple[str, int] | None:
         """The module that makes the logits, and the class axis of its weight; ``None``: unknown.
@@ -303,7 +304,7 @@ class ModelSpec:
                 continue  # it stays at the sites
             kind = "missing, sparse or without data"
             tensor = weights.get(name)
-            if tensor is not None and _is_dense(tensor):
+            if tensor is not None and tensor.layout is torch.strided and not tensor.is_meta:
                 is_small = tensor.is_floating_point() and tensor.element_size() < 2
                 if not (tensor.is_complex() or tensor.is_quantized or is_small):
                     continue
@@ -465,20 +466,6 @@ def score_names(candidate: str) -> dict[str, str]:
     {'score': 'alone_score', 'test_score': 'alone_test_score'}
     """
     return {name: f"{candidate}_{name}" for name in SCORES}
-
-
-def candidates_asked(context: Mapping[str, float]) -> tuple[str, ...]:
-    """The candidates that a run asks for.
-
-    Args:
-        context: of its closing requests.
-
-    >>> candidates_asked({"adapt_epochs": 10.0}), candidates_asked({})
-    (('adapted', 'alone'), ())
-    """
-    if not context.get("adapt_epochs"):
-        return ()
-    return CANDIDATES if context.get("adapt_fuse") else ("adapted", "alone")
 
 
 def is_taken(gain: Estimate) -> bool:
@@ -728,16 +715,6 @@ class Reply:
     precision: str = ""
 
 
-def failed(request: Request, error: str) -> Reply:
-    """The reply to ``request`` of a client that could not answer it.
-
-    >>> reply = failed(Request("elm", "train", {}, id=3), "no cases")
-    >>> reply.client, reply.id, reply.error
-    ('elm', 3, 'no cases')
-    """
-    return request.reply(error=error)
-
-
 # ---- what is believed of a reply
 
 MOST_STEPS = 1_000_000_000
@@ -830,32 +807,92 @@ DICE = Range("Dice", 0.0, 1.0)
 # 1e-43 for the true class, everywhere: no training that goes on reaches it.
 LOSS = Range("loss", 0.0, 100.0)
 
-RANGES: dict[str, Range] = {
-    "leave_one_out_error": Range("1 - Dice", 0.0, 1.0),
-    "global_score": DICE,
-    "score": DICE,
-    "test_score": DICE,
-    # Of two surfaces: none is farther than the diagonal of an image.
-    "test_hd95": Range("distance in the unit of the spacing, mm", 0.0, 1e4),
-    "local_score": DICE,
-    "personal_score": DICE,
-    "personal_test_score": DICE,
-    ADAPTED_EPOCHS: Range("epochs", 0, 1e6),
-    "train_loss": LOSS,
-    "global_loss": LOSS,
-    "local_loss": LOSS,
-    # A difference of two losses, which is negative where the loss falls along the gradient.
-    "sharpness": Range("rise of the loss", -LOSS.most, LOSS.most),
-    "cka": Range("similarity", 0.0, 1.0),
-    "feature_cosine": Range("cosine", -1.0, 1.0),
-    IN_VALIDATION: Range("cases", 0, MOST_CASES),
-    IN_TRAINING: Range("cases", 0, MOST_CASES),
-}
-"""Measurement -> its range. A measurement of your own is one more line, at server and sites."""
 
+@dataclass(frozen=True)
+class Entry:
+    """One measurement: how a client makes it, of which model and data, and what is believed of it.
+
+    Args:
+        function: ``(probe, weights, memory, context) -> value``, or its dotted path, so that a
+            server need not load it. ``probe`` runs weights on the client's data: a
+            :class:`~monai_fairfl.measurements.TrainingProbe` for ``"training"`` data, else a
+            :class:`~monai_fairfl.measurements.Probe`. ``weights`` is the model in question,
+            ``memory`` a :class:`~monai_fairfl.measurements.Memory`, and ``context`` has the numbers
+            that came with the request. ``None`` means that it could not be measured; nothing is
+            sent then. Empty: no function makes it, the client counts it as it works.
+        range: a value outside of it is dropped.
+        of: the ``"received"`` model, before any training, the ``"trained"`` one, the
+            ``"personal"`` one (Ditto), or a candidate of the last mile, one of :data:`CANDIDATES`.
+        data: ``"validation"``, ``"test"`` or ``"training"``. Where the client has none of the
+            first two, nothing is measured.
+        needs: the field of the memory that the client fills in, ``"previous"`` or ``"present"``;
+            none when empty.
+        training_key: context key that, at 1, moves it to the training data.
+
+    >>> MEASUREMENTS["test_score"].of, MEASUREMENTS["test_score"].data
+    ('received', 'test')
+    """
+
+    function: str | Callable[..., Measurement | None]
+    range: Range
+    of: str = "received"
+    data: str = "validation"
+    needs: str = ""
+    training_key: str = ""
+
+    def __call__(self, probe: Any, *of: Any) -> Measurement | None:
+        """The value, of ``(probe, weights, memory, context)``."""
+        # MONAI skips the run of an engine that has no batch of data.
+        if self.data != "training" and probe.engine.state.epoch_length == 0:
+            return None
+        make = resolve_name(self.function) if isinstance(self.function, str) else self.function
+        value: Measurement | None = make(probe, *of)
+        return value
+
+
+FUNCTIONS = "monai_fairfl.measurements.functions"
+FEATURES = "monai_fairfl.measurements.features"
+SCORE = f"{FUNCTIONS}.score"
+OF_FEATURES = {"needs": "present", "training_key": "cka_training"}
+
+MEASUREMENTS: dict[str, Entry] = {
+    "leave_one_out_error": Entry(
+        f"{FUNCTIONS}.leave_one_out_error", Range("1 - Dice", 0.0, 1.0), needs="previous"
+    ),
+    "global_score": Entry(SCORE, DICE),
+    "score": Entry(SCORE, DICE),
+    "test_score": Entry(SCORE, DICE, data="test"),
+    # Of two surfaces: none is farther than the diagonal of an image.
+    "test_hd95": Entry(
+        f"{FUNCTIONS}.surface_distance",
+        Range("distance in the unit of the spacing, mm", 0.0, 1e4),
+        data="test",
+    ),
+    "local_score": Entry(SCORE, DICE, "trained"),
+    "global_loss": Entry(f"{FUNCTIONS}.loss", LOSS, data="training"),
+    "local_loss": Entry(f"{FUNCTIONS}.loss", LOSS, "trained", "training"),
+    # A difference of two losses, which is negative where the loss falls along the gradient.
+    "sharpness": Entry(
+        f"{FUNCTIONS}.sharpness", Range("rise of the loss", -LOSS.most, LOSS.most), data="training"
+    ),
+    "cka": Entry(f"{FEATURES}.cka", Range("similarity", 0.0, 1.0), **OF_FEATURES),
+    "feature_cosine": Entry(
+        f"{FEATURES}.feature_cosine", Range("cosine", -1.0, 1.0), **OF_FEATURES
+    ),
+    # A handler collects it during training.
+    "train_loss": Entry("", LOSS, "", "training"),
+    ADAPTED_EPOCHS: Entry("", Range("epochs", 0, 1e6), ""),
+    IN_VALIDATION: Entry("", Range("cases", 0, MOST_CASES), ""),
+    IN_TRAINING: Entry("", Range("cases", 0, MOST_CASES), ""),
+}
+"""name -> what it is. A measurement of your own is one more row, at server and sites."""
+
+# The models that only their site may have.
+for _model in ("personal", *CANDIDATES):
+    MEASUREMENTS[f"{_model}_score"] = Entry(SCORE, DICE, _model)
+    MEASUREMENTS[f"{_model}_test_score"] = Entry(SCORE, DICE, _model, data="test")
 for _candidate in CANDIDATES:
-    RANGES[gain_name(_candidate)] = Range("gain in Dice", -1.0, 1.0)
-    RANGES |= dict.fromkeys(score_names(_candidate).values(), DICE)
+    MEASUREMENTS[gain_name(_candidate)] = Entry("", Range("gain in Dice", -1.0, 1.0), "")
 
 
 class Refused(Exception):
@@ -873,80 +910,6 @@ class Refused(Exception):
         super().__init__(reason[:MOST_TEXT] + "..." if len(reason) > MOST_TEXT else reason)
 
 
-def accepted(
-    request: Request, reply: Reply, spec: ModelSpec, expected: Expected | None, most_samples: int
-) -> tuple[Reply, dict[str, str]]:
-    """Check a reply when it arrives: its form, its counts and its measurements.
-
-    The values of an update are checked by the guards.
-
-    Args:
-        request: that it answers.
-        reply: of a client.
-        spec: the model's tensors.
-        expected: the measurements that are taken; ``None``: those of the package.
-        most_samples: images of one site in one local epoch, and cases, that are believed.
-
-    Returns:
-        The reply with its usable measurements, in Python's numbers; and the name of each other
-        measurement -> why it was dropped.
-
-    Raises:
-        Refused: if the reply must not reach a strategy.
-
-    >>> asked = Request("A", "measure", {}, ("score", "cka"), id=3)
-    >>> sent = asked.reply(measurements={"score": 0.8, "cka": 7.0})
-    >>> found, dropped = accepted(asked, sent, ModelSpec(()), None, 1000)
-    >>> found.measurements, dropped
-    ({'score': 0.8}, {'cka': '7, outside of 0 to 1 (similarity): the setting ranges allows others'})
-    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), None, 1000)
-    Traceback (most recent call last):
-    ...
-    monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 of ...
-    """
-    if reply.error is not None:
-        raise Refused(f"error: {reply.error}")
-    if (reply.id, reply.run, reply.round) != (request.id, request.run, request.round):
-        raise Refused(
-            f"answers request {reply.id} of run {reply.run!r} round {reply.round}, asked was "
-            f"request {request.id} of run {request.run!r} round {request.round}"
-        )
-    if not isinstance(reply.measurements, Mapping):
-        raise Refused(f"measurements are a {type(reply.measurements).__name__}, not a mapping")
-    usable, dropped = (expected or Expected()).checked(reply, request, spec)
-    checked = replace(reply, measurements=usable)
-    if request.task == "measure":
-        if reply.update is not None:
-            raise Refused("measured, and sent an update that was not asked for")
-        return checked, dropped
-
-    counts = {
-        "num_samples": (reply.num_samples, 1, most_samples, " (the setting most_samples)"),
-        "num_cases": (reply.num_cases, 0, most_samples, " (the setting most_samples)"),
-        "num_steps": (reply.num_steps, 0, MOST_STEPS, ""),
-    }
-    for name, (count, least, most, why) in counts.items():
-        if not is_whole(count) or not least <= count <= most:
-            # Python does not write a number of thousands of digits.
-            is_long = is_whole(count) and abs(count) > 2**64
-            got = f"one of {count.bit_length()} bits" if is_long else repr(count)
-            raise Refused(f"{name} must be a whole number from {least} to {most}{why}, got {got}")
-
-    if reply.update is None:
-        raise Refused("trained but sent no update")
-    classes = spec.classes(request.weights)
-    if not isinstance(reply.labelled, (tuple, list)) or len(reply.labelled) not in (0, classes):
-        raise Refused(f"labelled must be a tuple of {classes} classes, got {reply.labelled!r}")
-    buffers = reply.buffers or {}
-    for what, tensors in (("update", reply.update), ("buffers", buffers)):
-        if not isinstance(tensors, Mapping):
-            raise Refused(f"{what} must be a mapping of tensors, got a {type(tensors).__name__}")
-    sent = [name for name in spec.buffers if name in buffers]
-    _check_tensors("update", reply.update, request.weights, spec.parameters)
-    _check_tensors("buffers", buffers, request.weights, sent)
-    return checked, dropped
-
-
 def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[str]) -> None:
     """Refuse tensors that differ in names, shapes or types from the model that was sent.
 
@@ -954,8 +917,12 @@ def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[
         what: the tensors are, for the text.
         tensors: of a reply.
         model: tensors that it lacks are not compared.
-        names: that ``tensors`` must have, and no others.
+        names: that ``tensors`` must have, and no others; a client need not have each buffer.
     """
+    if not isinstance(tensors, Mapping):
+        raise Refused(f"{what} must be a mapping of tensors, got a {type(tensors).__name__}")
+    if what == "buffers":
+        names = [name for name in names if name in tensors]
     if set(tensors) != set(names):
         missing = sorted(set(names) - set(tensors))[:3]
         extra = sorted(set(tensors) - set(names), key=str)[:3]
@@ -964,7 +931,7 @@ def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[
         tensor = tensors[name]
         if not isinstance(tensor, torch.Tensor):
             raise Refused(f"{what} {name!r} is a {type(tensor).__name__}, not a tensor")
-        if not _is_dense(tensor):
+        if tensor.layout is not torch.strided or tensor.is_meta:
             raise Refused(f"{what} {name!r} is sparse, or has no data: send a dense tensor")
         # Looked up once: it may be read from disk.
         sent = model.get(name, tensor)
@@ -973,29 +940,94 @@ def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[
             raise Refused(f"{what} {name!r} has shape {forms[0]}, expected {forms[1]}")
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is neither sparse nor without data."""
-    return tensor.layout is torch.strided and not tensor.is_meta
-
-
 @dataclass(frozen=True)
 class Expected:
-    """Which measurements a server takes.
+    """What a server believes of a reply.
 
     Args:
         ranges: measurement -> range; one that is not here has the range :data:`UNDECLARED`.
         unasked: whether names that no request asked for are taken, too: scripts choose their own.
+        most_samples: images of one site in one local epoch, and its cases.
 
-    >>> asked = Request("A", "measure", {}, ("score",))
-    >>> sent = Reply("A", None, 0, {"score": 0.85, "weight_of_B": 0.0})
-    >>> Expected().checked(sent, asked, ModelSpec(()))
-    ({'score': 0.85}, {'weight_of_B': 'the request did not ask for it'})
+    >>> asked = Request("A", "measure", {}, ("score", "cka"))
+    >>> sent = asked.reply(measurements={"score": 0.8, "cka": 7.0, "weight_of_B": 0.0})
+    >>> found, dropped = Expected().accepted(asked, sent, ModelSpec(()))
+    >>> found.measurements, dropped["cka"]
+    ({'score': 0.8}, '7, outside of 0 to 1 (similarity): the setting ranges allows others')
+    >>> dropped["weight_of_B"]
+    'the request did not ask for it'
     """
 
-    ranges: Mapping[str, Range] = field(default_factory=lambda: RANGES)
+    ranges: Mapping[str, Range] = field(
+        default_factory=lambda: {name: entry.range for name, entry in MEASUREMENTS.items()}
+    )
     unasked: bool = False
+    most_samples: int = MOST_CASES
 
-    def checked(
+    def accepted(
+        self, request: Request, reply: Reply, spec: ModelSpec
+    ) -> tuple[Reply, dict[str, str]]:
+        """Check a reply when it arrives: its form, its counts and its measurements.
+
+        The values of an update are checked by the guards.
+
+        Args:
+            request: that it answers.
+            reply: of a client.
+            spec: the model's tensors.
+
+        Returns:
+            The reply with its usable measurements, in Python's numbers; and the name of each other
+            measurement -> why it was dropped.
+
+        Raises:
+            Refused: if the reply must not reach a strategy.
+
+        >>> asked = Request("A", "measure", {}, ("score",), id=3)
+        >>> Expected().accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()))
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 ...
+        """
+        if reply.error is not None:
+            raise Refused(f"error: {reply.error}")
+        if (reply.id, reply.run, reply.round) != (request.id, request.run, request.round):
+            raise Refused(
+                f"answers request {reply.id} of run {reply.run!r} round {reply.round}, asked was "
+                f"request {request.id} of run {request.run!r} round {request.round}"
+            )
+        if not isinstance(reply.measurements, Mapping):
+            raise Refused(f"measurements are a {type(reply.measurements).__name__}, not a mapping")
+        usable, dropped = self.measurements(reply, request, spec)
+        checked = replace(reply, measurements=usable)
+        if request.task == "measure":
+            if reply.update is not None:
+                raise Refused("measured, and sent an update that was not asked for")
+            return checked, dropped
+
+        counts = {
+            "num_samples": (reply.num_samples, 1, self.most_samples, " (the setting most_samples)"),
+            "num_cases": (reply.num_cases, 0, self.most_samples, " (the setting most_samples)"),
+            "num_steps": (reply.num_steps, 0, MOST_STEPS, ""),
+        }
+        for name, (count, least, most, why) in counts.items():
+            if not is_whole(count) or not least <= count <= most:
+                # Python does not write a number of thousands of digits.
+                is_long = is_whole(count) and abs(count) > 2**64
+                got = f"one of {count.bit_length()} bits" if is_long else repr(count)
+                what = f"{name} must be a whole number from {least} to {most}{why}"
+                raise Refused(f"{what}, got {got}")
+
+        if reply.update is None:
+            raise Refused("trained but sent no update")
+        classes = spec.classes(request.weights)
+        if not isinstance(reply.labelled, (tuple, list)) or len(reply.labelled) not in (0, classes):
+            raise Refused(f"labelled must be a tuple of {classes} classes, got {reply.labelled!r}")
+        _check_tensors("update", reply.update, request.weights, spec.parameters)
+        _check_tensors("buffers", reply.buffers or {}, request.weights, spec.buffers)
+        return checked, dropped
+
+    def measurements(
         self, reply: Reply, request: Request, spec: ModelSpec
     ) -> tuple[dict[str, Measurement], dict[str, str]]:
         """The usable measurements of ``reply``, and why each of the others was dropped.
@@ -1037,29 +1069,28 @@ class Expected:
             most = max(LEAST_PARTS, len(spec.parameters) + spec.classes(request.weights) + 1)
             if len(parts) > most:
                 return f"it has more than {most} values"
-        if "mean" not in parts or not all(_is_estimate(number) for number in parts.values()):
+        if "mean" not in parts:
             return NOT_FINITE
+        found = {}
+        for part, number in parts.items():
+            one = found[part] = number if isinstance(number, Estimate) else Estimate(number)
+            error = 0.0 if one.stderr is None else one.stderr
+            is_estimate = is_whole(one.n) and one.n >= 1 and is_finite(error) and error >= 0
+            if not is_estimate or not is_finite(one.value):
+                return NOT_FINITE
         allowed = self.ranges.get(str(name), UNDECLARED)
         if name == "cka" and request.context.get("cka_unbiased"):
             allowed = UNBIASED_CKA
-        for part, number in parts.items():
+        for part, one in found.items():
             if not _is_name(part):
                 return f"a name in it is no text of at most {MOST_NAME} printable characters"
-            if isinstance(number, Estimate) and number.n > MOST_CASES:
+            if one.n > MOST_CASES:
                 return f"{part!r} is of more than {MOST_CASES} observations"
-            if not allowed.holds(float(number)):
+            if not allowed.holds(one.value):
                 which = "" if len(parts) == 1 else f"{part!r} is "
-                out = f"{float(number):.6g}, outside of {allowed}"
+                out = f"{float(one.value):.6g}, outside of {allowed}"
                 return f"{which}{out}: the setting ranges allows others"
         return None
-
-
-def _is_estimate(value: object) -> bool:
-    """Whether ``value`` is a finite number, or an estimate of finite numbers."""
-    if not isinstance(value, Estimate):
-        return is_finite(value)
-    has_error = value.stderr is None or (is_finite(value.stderr) and value.stderr >= 0)
-    return is_whole(value.n) and value.n >= 1 and has_error and is_finite(value.value)
 
 
 def _is_name(name: object) -> bool:

@@ -421,8 +421,8 @@ def _from_mean(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
 class Replies(list[Reply]):
     """The replies of one exchange, as a list that is sorted by client and id.
 
-    Each was checked when it arrived, see :func:`monai_fairfl.messages.accepted`: code that reads
-    ``reply.measurements`` need not check them.
+    Each was checked when it arrived, see :meth:`monai_fairfl.messages.Expected.accepted`: code that
+    reads ``reply.measurements`` need not check them.
 
     Args:
         replies: the replies, in any order.

@@ -36,8 +36,7 @@ from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.sites import folder_of_site, layouts_once
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
-from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.messages import CANDIDATES, RANGES
+from monai_fairfl.messages import CANDIDATES, MEASUREMENTS
 from monai_fairfl.run import resuming
 from monai_fairfl.run.ledger import count_rounds, digest_of
 from monai_fairfl.run.recorded_updates import check_recorded
@@ -330,7 +329,7 @@ def check_targets(component: object, package: Any) -> None:
 
 
 def check_measurements(names: Iterable[str], asking: str, in_training: bool = False) -> None:
-    """Refuse a measurement that no client knows or that has no range, before every client does.
+    """Refuse a measurement that no client knows, before every client does.
 
     Args:
         names: of the measurements.
@@ -338,15 +337,16 @@ def check_measurements(names: Iterable[str], asking: str, in_training: bool = Fa
         in_training: whether they are asked for together with a round's training.
 
     Raises:
-        ConfigError: naming the measurement, and a known one that looks like it, or where its range
-            belongs, or that it cannot be measured with the training.
+        ConfigError: naming the measurement and a known one that looks like it, or that it cannot be
+            measured with the training.
 
     >>> check_measurements(["global_scor"], "evaluate")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     monai_fairfl.errors.ConfigError: evaluate requires 'global_scor', which no client measures: ...
     """
-    known = [*MEASUREMENTS, "train_loss"]
+    known = [name for name, entry in MEASUREMENTS.items() if entry.function]
+    known.append("train_loss")
     for name in names:
         if name not in known:
             raise ConfigError(
@@ -354,13 +354,7 @@ def check_measurements(names: Iterable[str], asking: str, in_training: bool = Fa
                 "import the module that adds it to MEASUREMENTS with the strategy, or under "
                 f"federate.json's imports{did_you_mean(name, known)}"
             )
-        if name not in RANGES:
-            raise ConfigError(
-                f"{asking} requires {name!r}, which has no range: declare it where it is added to "
-                f"MEASUREMENTS, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
-                "monai_fairfl.messages"
-            )
-        if in_training and name in MEASUREMENTS and MEASUREMENTS[name].needs == "present":
+        if in_training and MEASUREMENTS[name].needs == "present":
             raise ConfigError(
                 f"{asking} requires {name!r}, which compares the model that a site has just "
                 "trained with an average: there is none yet when a round's training is asked for. "
@@ -405,7 +399,7 @@ def check_strategies(
         check_measurements(sorted(strategy.requires), strategy.name)
         scores = []
         for name in sorted(strategy.requires):
-            if name in MEASUREMENTS and MEASUREMENTS[name].data == "validation":
+            if MEASUREMENTS[name].data == "validation":
                 scores.append(name)
         if scores and "validate#evaluator" not in train:
             raise ConfigError(

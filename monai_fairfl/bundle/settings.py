@@ -31,8 +31,8 @@ from monai_fairfl.utils.settings import (
     LEAD,
     SITE,
     CheckedSettings,
-    checked_mapping,
     marked,
+    one_or_several,
     setting,
 )
 
@@ -65,7 +65,7 @@ class SiteSettings(CheckedSettings):
     {'size': [64, 64], 'channel': 1}
     """
 
-    config: Sequence[str] = setting(TRAIN, TRAINING, TRAINS, by=(*ANYBODY, BUNDLE))
+    config: str | Sequence[str] = setting(TRAIN, TRAINING, TRAINS, by=(*ANYBODY, BUNDLE))
     overrides: Mapping[str, Any] = setting({}, TRAINING, TRAINS, FREE, by=ANYBODY)
     local_epochs: int = setting(
         1, TRAINING, TRAINS, FREE, allowed="[1, inf)", by=(*ANYBODY, BUNDLE)
@@ -83,9 +83,7 @@ class SiteSettings(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        files = [self.config] if isinstance(self.config, str) else self.config
-        object.__setattr__(self, "config", list(files))
-        object.__setattr__(self, "overrides", checked_mapping("overrides", self.overrides))
+        object.__setattr__(self, "config", one_or_several(self.config))
         object.__setattr__(self, "device", str(self.device))
 
     def for_site(self, additions: Mapping[str, Any]) -> SiteSettings:
@@ -193,10 +191,6 @@ class Settings(SiteSettings, RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sites = {}
-        for name, values in checked_mapping("sites", self.sites).items():
-            sites[name] = checked_mapping(f"sites: {name!r}", values)
-        object.__setattr__(self, "sites", sites)
         if self.trained_alone is not None and not self.adapt_epochs:
             raise ConfigError(
                 f"trained_alone names candidates of the last mile ({self.trained_alone}), which "

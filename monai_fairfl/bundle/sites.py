@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.sites import folders_in, site_folders
 from monai_fairfl.errors import ConfigError, DataError, did_you_mean, in_words
 from monai_fairfl.utils.files import safe_name
-from monai_fairfl.utils.settings import checked_mapping
+from monai_fairfl.utils.settings import plain_value
 from monai_fairfl.utils.terminal import quiet
 
 OF_A_DESKTOP = {"thumbs.db", "desktop.ini"}
@@ -298,11 +298,10 @@ def check_groups(
     >>> check_groups(lambda sites: {"corrupted": sites[:1]}, ["elm", "oak"])
     {'corrupted': ['elm']}
     """
-    found = checked_mapping("groups", groups(list(sites)) if callable(groups) else groups)
+    given = groups(list(sites)) if callable(groups) else groups
+    found: dict[str, list[str]] = plain_value("groups", given, "Mapping[str, Sequence[str]]")
     group_of: dict[str, str] = {}
     for name, members in found.items():
-        if isinstance(members, str) or not isinstance(members, Iterable):
-            raise ConfigError(f"groups: {name!r} must be a list of sites, got {members!r}")
         for site in members:
             if site not in sites:
                 raise ConfigError(
@@ -315,4 +314,4 @@ def check_groups(
                     f"{site!r} is in the groups {group_of[site]!r} and {name!r}; name it once"
                 )
             group_of[site] = name
-    return {name: list(members) for name, members in found.items()}
+    return found

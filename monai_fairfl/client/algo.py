@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from monai.bundle import ConfigParser
@@ -26,11 +27,10 @@ from monai_fairfl.client.state import ClientState, Task
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.handlers.training import Detachable, Proximal, TrainLoss
 from monai_fairfl.measurements.probe import Probe, files_of_cases
-from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
+    MEASUREMENTS,
     OWN_MODEL_PREFIXES,
-    RANGES,
     TRAINING,
     Reply,
     Request,
@@ -50,7 +50,6 @@ from monai_fairfl.utils.engine_internals import (
 )
 from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.machine import reuse_freed_memory
-from monai_fairfl.utils.named_classes import load_by_path
 from monai_fairfl.utils.tensors import CPU
 
 logger = logging.getLogger(__name__)
@@ -293,13 +292,13 @@ class FairMonaiAlgo(MonaiAlgo):
             request = replace(request, weights=weights)
 
         for name in request.measure:
-            if name not in RANGES:
+            if name not in MEASUREMENTS:
                 raise ValueError(
-                    f"this client cannot do {name!r}: update monai_fairfl at this site, or declare "
-                    "the range of a measurement of your own in messages.RANGES"
+                    f"this client cannot do {name!r}: update monai_fairfl at this site, or add a "
+                    "measurement of your own to messages.MEASUREMENTS"
                 )
             # By a name's beginning the server knows which round's model a value is of.
-            of = MEASUREMENTS[name].of if name in MEASUREMENTS else ""
+            of = MEASUREMENTS[name].of
             if of and (of != "received") != is_of_own_model(name):
                 raise ConfigError(
                     f"measurement {name!r} is of the {of} model: names of all models' but the "
@@ -327,8 +326,8 @@ class FairMonaiAlgo(MonaiAlgo):
         request = task.request
         # The client has a model of its own when the server did not send all of one.
         own = None if received is request.weights else received
-        entries = [MEASUREMENTS[name] for name in request.measure if name in MEASUREMENTS]
-        if any(entry.of == "personal" for entry in entries) and task.personal is not None:
+        asks_personal = any(MEASUREMENTS[name].of == "personal" for name in request.measure)
+        if asks_personal and task.personal is not None:
             own = task.personal["local"]
             self._measuring.measure("personal", task, own)
         if "adapt_epochs" in request.context:
@@ -376,8 +375,9 @@ class FairMonaiAlgo(MonaiAlgo):
         handlers: list[Detachable] = [counts]
         for key, (_, handler) in TRAINING.items():
             if handler and key in request.context:
-                kind = load_by_path(handler, "handler")
-                handlers.append(kind.of_request(request.context[key], request.context))
+                handlers.append(
+                    resolve_name(handler).of_request(request.context[key], request.context)
+                )
         received = self.spec.with_aliases(received)
         state = self._trained(task, {**begin, "local": received}, received, handlers)
         if "train_loss" in request.measure and counts.value is not None:

@@ -22,7 +22,7 @@ from monai_fairfl.client.state import Task
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.pictures import CasePictures
 from monai_fairfl.handlers.training import Detachable
-from monai_fairfl.measurements.entry import Memory
+from monai_fairfl.measurements.functions import Memory
 from monai_fairfl.measurements.probe import (
     Probe,
     TrainingProbe,
@@ -30,8 +30,14 @@ from monai_fairfl.measurements.probe import (
     load_weights,
     seed_loader,
 )
-from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION, Estimate, ModelSpec, Weights
+from monai_fairfl.messages import (
+    IN_TRAINING,
+    IN_VALIDATION,
+    MEASUREMENTS,
+    Estimate,
+    ModelSpec,
+    Weights,
+)
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
@@ -223,7 +229,7 @@ class Measuring:
         """Add to the task what it asks to be measured of one model.
 
         Args:
-            of: which model it is, see :class:`~monai_fairfl.measurements.entry.Entry`.
+            of: which model it is, see :class:`~monai_fairfl.messages.Entry`.
             task: names the measurements.
             weights: the model.
         """
@@ -231,8 +237,8 @@ class Measuring:
         # Data -> what runs models on it: measurements of one model share its pass over the images.
         probes: dict[str, Probe | TrainingProbe | None] = {}
         for name in request.measure:
-            entry = MEASUREMENTS.get(name)
-            if entry is None or entry.of != of:
+            entry = MEASUREMENTS[name]
+            if entry.of != of:
                 continue
             # Before training, a model of this round is one that an earlier try left.
             if entry.needs == "present" and request.task == "train":
@@ -261,7 +267,7 @@ class Measuring:
             closing = bool(request.context.get("closing", 0))
             if closing and entry.data == "test" and isinstance(probe, Probe):
                 probe.watches = _pictures_into(probe.engine, task)
-            value = entry.function(probe, model, memory, request.context)
+            value = entry(probe, model, memory, request.context)
             if value is not None:
                 task.measurements[name] = value
             if isinstance(probe, Probe):

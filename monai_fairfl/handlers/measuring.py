@@ -3,7 +3,7 @@
 """Measurements as ignite handlers, for bundles that a stock ``MonaiAlgo`` runs.
 
 One more measurement is a class of one line: it names its entry of
-:data:`~monai_fairfl.measurements.MEASUREMENTS`.
+:data:`~monai_fairfl.messages.MEASUREMENTS`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import boards
 from monai_fairfl.handlers.training import Callbacks, Detachable
-from monai_fairfl.measurements.entry import Memory
+from monai_fairfl.measurements.functions import LARGEST_WEIGHT, SAM_RADIUS, Memory
 from monai_fairfl.measurements.probe import Probe, TrainingProbe
-from monai_fairfl.measurements.table import LARGEST_WEIGHT, MEASUREMENTS, SAM_RADIUS
+from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.tensors import on_cpu
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class MeasurementHandler(Detachable):
     """Measures the trainer's network: the received model when a run starts, the trained at its end.
 
-    A subclass names an entry of :data:`~monai_fairfl.measurements.MEASUREMENTS` in :attr:`name`.
+    A subclass names an entry of :data:`~monai_fairfl.messages.MEASUREMENTS` in :attr:`name`.
     It is made on the training data; :class:`ScoreHandler` takes an evaluator's data.
 
     Args:
@@ -84,8 +84,8 @@ class MeasurementHandler(Detachable):
 
     def _measure(self, engine: SupervisedTrainer) -> None:
         weights = on_cpu(engine.network.state_dict())
-        function = MEASUREMENTS[self.name].function
-        value = function(self.probe(engine), weights, self.memory, self.context())
+        measure = MEASUREMENTS[self.name]
+        value = measure(self.probe(engine), weights, self.memory, self.context())
         if value is not None:
             self.board.write(engine, self.name, value)
 

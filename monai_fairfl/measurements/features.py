@@ -31,11 +31,10 @@ from monai.utils import convert_to_tensor
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements.entry import Context, Memory
+from monai_fairfl.measurements.functions import Context, Memory
 from monai_fairfl.measurements.probe import (
     Probe,
     TrainingProbe,
-    has_no_batch,
     inferred,
     loaded,
     same_epoch,
@@ -81,7 +80,7 @@ def cka(
     of fewer than four different images: of two, the biased estimate is 1 whatever the models are.
     ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
     """
-    if memory.present is None or has_no_batch(probe.engine):
+    if memory.present is None:
         return None
     images = network_inputs(probe.engine)
     if count_different(images) < LEAST_IMAGES:
@@ -118,7 +117,7 @@ def feature_cosine(
 
     The value is layer -> cosine, and ``"mean"`` over the layers; nothing without any image.
     """
-    if memory.present is None or has_no_batch(probe.engine):
+    if memory.present is None:
         return None
     network = probe.engine.network
     images = network_inputs(probe.engine)

@@ -162,15 +162,6 @@ def seed_loader(engine: SupervisedEvaluator | SupervisedTrainer, seed: int) -> N
         generator.manual_seed(seed)
 
 
-def has_no_batch(engine: SupervisedEvaluator | SupervisedTrainer) -> bool:
-    """Whether the engine has no batch of data. MONAI then skips its run.
-
-    >>> has_no_batch(SupervisedEvaluator("cpu", [], nn.Identity()))
-    True
-    """
-    return engine.state.epoch_length == 0
-
-
 def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
     """The image files of each of the engine's cases; ``None`` for a case that names none."""
     dataset = getattr(engine.data_loader, "dataset", None)
@@ -306,7 +297,8 @@ class Probe:
         if name is None:
             raise ValueError("no score without a key_val_metric of the bundle's evaluator")
         scores, self.cases = {"mean": Estimate(math.nan, None, 0)}, {}
-        if not has_no_batch(self.engine):
+        # MONAI skips the run of an engine without a batch.
+        if self.engine.state.epoch_length != 0:
             details, value = self._run(weights, name, self.watches)
             # A metric that stores no details gives only its mean.
             table = torch.as_tensor(value).double().reshape(1, -1) if details is None else details
@@ -381,13 +373,13 @@ class Probe:
 
         Returns:
             Mean over the cases, of each the mean over its classes, with its standard error.
-            ``None`` where the evaluator has no such metric or no case, the metric stores nothing of
-            single cases, or no case has a number.
+            ``None`` where the evaluator has no such metric, the metric stores nothing of single
+            cases, or no case has a number.
 
         Raises:
             TransportAborted: when the evaluator was interrupted.
         """
-        if metric_named(self.engine, name) is None or has_no_batch(self.engine):
+        if metric_named(self.engine, name) is None:
             return None
         details, _ = self._run(weights, name)
         found = None if details is None else estimate(details.flatten(1).nanmean(1))
@@ -633,7 +625,7 @@ class TrainingProbe:
 
     def _batches(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[BatchGradients]:
         """Loss and gradients of each batch, at the network's present weights."""
-        if has_no_batch(self.engine):
+        if self.engine.state.epoch_length == 0:
             raise DataError(
                 "no loss without a batch of training images: add cases to 'training' in the site's "
                 "data list (datalist_file), or lower batch_size"

@@ -15,7 +15,6 @@ from monai_fairfl.messages import (
     Measurement,
     Request,
     add_note,
-    candidates_asked,
     gain_name,
     score_names,
 )
@@ -51,7 +50,8 @@ def closing_requests(
     names = list(final)
     if strategy.personal:
         names += [sent for name, sent in score_names("personal").items() if name in final]
-    for candidate in candidates_asked(last_mile):
+    offered = CANDIDATES if last_mile.get("adapt_fuse") else ("adapted", "alone")
+    for candidate in offered if last_mile else ():
         names += [sent for name, sent in score_names(candidate).items() if name in final]
         names.append(gain_name(candidate))
         if candidate == "adapted":

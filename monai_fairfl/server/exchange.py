@@ -19,11 +19,9 @@ from monai_fairfl.messages import (
     Reply,
     Request,
     Weights,
-    accepted,
     printable,
 )
 from monai_fairfl.replies import Replies
-from monai_fairfl.server.settings import MOST_SAMPLES
 
 TIMEOUT = "timeout"
 """Why a client is missing of which nothing came."""
@@ -36,12 +34,12 @@ class Transport(Protocol):
 
     The tensors of a reply belong to the server: nobody writes into them again.
 
-    >>> from monai_fairfl.messages import Measure, failed
+    >>> from monai_fairfl.messages import Measure
     >>> class LineDown:
     ...     clients = ["elm"]
     ...     def ask(self, requests, timeout=None):
     ...         for request in requests:
-    ...             yield failed(request, "the line is down")
+    ...             yield request.reply(error="the line is down")
     ...     def close(self): pass
     >>> [reply.error for reply in LineDown().ask([Measure("elm", {})])]
     ['the line is down']
@@ -76,8 +74,7 @@ class Exchange:
         requests: what is asked, with their ids.
         spec: the model's tensors.
         reference: tensors of the model, whose types the replies get.
-        expected: the measurements that are taken, with their ranges.
-        most_samples: images of one site in one local epoch that are believed.
+        expected: what is believed.
         answered: called with (client, reason or ``None``) for every reply that counts or is
             refused.
 
@@ -93,7 +90,6 @@ class Exchange:
     spec: ModelSpec
     reference: Weights
     expected: Expected = field(default_factory=Expected)
-    most_samples: int = MOST_SAMPLES
     answered: Callable[[str, str | None], None] = lambda client, reason: None
 
     # By the id of a request: its reply, what was dropped of it, or why it was refused; and which
@@ -133,7 +129,7 @@ class Exchange:
             self._closed.add(reply.id)
         reason = None
         try:
-            reply, dropped = accepted(request, reply, self.spec, self.expected, self.most_samples)
+            reply, dropped = self.expected.accepted(request, reply, self.spec)
             self._replies[reply.id] = self._converted(reply)
             self._dropped[reply.id] = dropped
         except Refused as refused:

@@ -457,7 +457,6 @@ class Federation:
             strategy.spec,
             strategy.weights,
             settings.expected(strategy.ranges),
-            settings.most_samples,
             self.progress.answered,
         )
         arrived = exchange.ask(self.transport, settings.timeout)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from monai_fairfl.utils.settings import (
     LEAD,
     SITE,
     CheckedSettings,
-    checked_mapping,
     marked,
     setting,
 )
@@ -133,7 +132,9 @@ class RunSettings(CheckedSettings):
     record_updates: bool = setting(False, EVALUATION)
     groups: Mapping[str, Sequence[str]] = setting({}, DATA, RECORDED, COMPARED, written=None)
     ranges: Mapping[str, Sequence[float]] = setting({}, SERVER, RECORDED, COMPARED)
-    samples: Mapping[str, int] = setting({}, SERVER, RECORDED, COMPARED)
+    samples: Mapping[str, int] = setting(
+        {}, SERVER, RECORDED, COMPARED, allowed=f"[1, {MOST_SAMPLES}]"
+    )
     most_samples: int = setting(MOST_SAMPLES, SERVER, allowed="[1, inf)")
     adapt_epochs: int = setting(0, LAST_MILE, allowed="[0, inf)")
     adapt_rate: float = setting(3e-4, LAST_MILE, allowed="(0, 1)")
@@ -150,43 +151,30 @@ class RunSettings(CheckedSettings):
         if self.adapt_fuse and not self.adapt_epochs:
             raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
 
-        groups = checked_mapping("groups", self.groups)
-        lists = {"evaluate": self.evaluate, "final": self.final}
-        lists |= {f"groups: {name!r}": clients for name, clients in groups.items()}
-        for place, given in lists.items():
-            # One text would be a name for each of its letters.
-            is_list = isinstance(given, Collection) and not isinstance(given, str)
-            is_list = is_list and all(isinstance(name, str) for name in given)
-            _require(is_list, place, "a list of names", given)
-        samples = checked_mapping("samples", self.samples)
-        for client, count in samples.items():
-            check_value(f"samples of {client!r}", count, "int", f"[1, {self.most_samples}]")
-        ranges = checked_mapping("ranges", self.ranges)
-        for name, given in ranges.items():
+        ranges = {}
+        for name, given in self.ranges.items():
             try:
                 ranges[name] = list(map(float, given))
                 Range(name, *ranges[name])
             except (TypeError, ValueError):
-                _require(False, f"ranges: {name!r}", "two finite numbers, such as [-1, 1]", given)
-        plain: dict[str, Any] = {"samples": samples, "ranges": ranges}
-        plain["groups"] = {name: list(clients) for name, clients in groups.items()}
-        plain |= {"evaluate": tuple(self.evaluate), "final": tuple(self.final)}
-        for name, value in plain.items():
-            object.__setattr__(self, name, value)
+                raise ConfigError(
+                    f"ranges: {name!r} must be two finite numbers, such as [-1, 1], got {given!r}"
+                ) from None
+        object.__setattr__(self, "ranges", ranges)
 
     def expected(self, of_strategy: Mapping[str, Range]) -> Expected:
-        """The measurements that a server takes.
+        """What a server believes of replies.
 
         Args:
             of_strategy: measurement -> range, where the strategy declares one. The run's own
                 setting counts before it, the package's table after it.
         """
-        from monai_fairfl.messages import RANGES, Expected, Range
+        from monai_fairfl.messages import Expected, Range
 
-        ranges = {**RANGES, **of_strategy}
+        ranges = {**Expected().ranges, **of_strategy}
         for name, (least, most) in self.ranges.items():
             ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)
-        return Expected(ranges, self.unasked)
+        return Expected(ranges, self.unasked, self.most_samples)
 
     @property
     def last_mile(self) -> dict[str, float]:
@@ -204,13 +192,8 @@ class RunSettings(CheckedSettings):
 
     def opening(self) -> dict[str, Any]:
         """The settings in the ledger's opening record, as JSON has them."""
-        return {**marked(self, RECORDED), "evaluate": list(self.evaluate)}
+        return marked(self, RECORDED)
 
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
         return marked(self, COMPARED)
-
-
-def _require(holds: bool, name: str, what: str, given: object) -> None:
-    if not holds:
-        raise ConfigError(f"{name} must be {what}, got {given!r}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from monai_fairfl.errors import in_words
-from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +63,10 @@ class Clients:
             reply: object = self._made[name].answer(request)
         except Exception as error:
             logger.debug("client %s failed", name, exc_info=True)
-            return failed(request, in_words(error))
+            return request.reply(error=in_words(error))
         if not isinstance(reply, Reply):
-            return failed(
-                request, f"its answer is a {type(reply).__name__}, and a client returns a Reply"
+            return request.reply(
+                error=f"its answer is a {type(reply).__name__}, and a client returns a Reply"
             )
         return reply
 

@@ -67,7 +67,7 @@ class Checked:
         for row in fields(self):  # type: ignore[arg-type]
             allowed: Any = row.metadata.get("allowed")
             kind = str(row.type)
-            if allowed is None and kind != "bool":
+            if (allowed is None and kind != "bool") or kind.startswith("Mapping"):
                 continue
             value = getattr(self, row.name)
             is_none = value is None and kind.endswith("| None")
@@ -137,20 +137,16 @@ def check_value(called: str, value: object, kind: str, allowed: str | tuple[Any,
     elif not isinstance(allowed, str):
         holds, what = value in allowed, "one of " + ", ".join(map(repr, allowed))
     else:
-        is_of_kind = isinstance(value, int) or not kind.startswith("int")
-        holds = is_of_kind and _is_inside(value, allowed)
-        what = f"a {'whole ' * kind.startswith('int')}number in {allowed}"
+        least, most = map(float, allowed[1:-1].split(","))
+        number: Any = value
+        is_whole_kind = kind.startswith("int")
+        holds = is_whole(value) or (isinstance(value, Real) and not is_whole_kind)
+        holds = holds and not isinstance(value, bool)
+        holds = holds and (least < number or (allowed[0] == "[" and number == least))
+        holds = holds and (number < most or (allowed[-1] == "]" and number == most))
+        what = f"a {'whole ' * is_whole_kind}number in {allowed}"
     if not holds:
         raise ConfigError(f"{called} must be {what}, got {value!r}")
-
-
-def _is_inside(value: object, interval: str) -> bool:
-    """Whether a value is a number of an interval such as ``"[0, 1)"``."""
-    least, most = (float(bound) for bound in interval[1:-1].split(","))
-    if not _is_real(value):
-        return False
-    is_above = least < value or (interval[0] == "[" and value == least)
-    return is_above and (value < most or (interval[-1] == "]" and value == most))
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
@@ -162,17 +158,14 @@ def is_whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_finite(value: object) -> TypeGuard[float]:
+def is_finite(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite number, NumPy's included; ``True`` and ``False`` are none.
 
     >>> is_finite(2), is_finite(float("nan")), is_finite("0,5"), is_finite(True)
     (True, False, False, False)
     """
-    return _is_real(value) and abs(value) <= sys.float_info.max
-
-
-def _is_real(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    return is_real and abs(value) <= sys.float_info.max
 
 
 def non_default_arguments(component: object, base: type = object) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import MISSING, field, fields
 from typing import Any, TypeVar
 
 from monai_fairfl.errors import ConfigError, did_you_mean
-from monai_fairfl.utils.arguments import Checked
+from monai_fairfl.utils.arguments import Checked, check_value
 
 AnySettings = TypeVar("AnySettings", bound="CheckedSettings")
 
@@ -29,26 +29,39 @@ def one_or_several(given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def checked_mapping(name: str, given: Any) -> dict[str, Any]:
-    """A copy of a setting that is a mapping; ``None`` and what is empty are an empty one.
+def plain_value(name: str, given: Any, kind: str, allowed: Any = None) -> Any:
+    """A copy of a setting that is a mapping or a list; ``None`` is an empty mapping.
 
     Args:
         name: of the setting.
         given: its value.
+        kind: its type, as the row has it.
+        allowed: range of the numbers in it.
 
     Raises:
         ConfigError: naming the setting and its value, when it is something else.
 
-    >>> checked_mapping("overrides", ["size"])
+    >>> plain_value("groups", {"small": ["HK"]}, "Mapping[str, Sequence[str]]")
+    {'small': ['HK']}
+    >>> plain_value("groups", {"small": "HK"}, "Mapping[str, Sequence[str]]")
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.ConfigError: overrides must be a mapping, got ['size']
+    monai_fairfl.errors.ConfigError: groups: 'small' must be a list of names, got 'HK'
     """
-    if not given:
-        return {}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{name} must be a mapping, got {given!r}")
-    return dict(given)
+    if kind.startswith("Mapping"):
+        if given and not isinstance(given, Mapping):
+            raise ConfigError(f"{name} must be a mapping, got {given!r}")
+        inner = kind.removeprefix("Mapping[str, ").removesuffix("]")
+        items = (given or {}).items()
+        return {key: plain_value(f"{name}: {key!r}", one, inner, allowed) for key, one in items}
+    if kind == "Sequence[str]":
+        # One text would be a name for each of its letters.
+        if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) for one in given):
+            raise ConfigError(f"{name} must be a list of names, got {given!r}")
+        return list(given)
+    if allowed is not None:
+        check_value(name, given, kind, allowed)
+    return given
 
 
 LEAD, SITE, JOB, BUNDLE = "lead", "site", "job", "bundle"
@@ -125,6 +138,14 @@ def marked(settings: Any, mark: str) -> dict[str, Any]:
 
 class CheckedSettings(Checked):
     """The base of the settings classes, which are frozen dataclasses."""
+
+    def __post_init__(self) -> None:
+        for row in fields(self):  # type: ignore[arg-type]
+            if str(row.type).startswith(("Mapping", "Sequence[str]")):
+                allowed = row.metadata["allowed"]
+                value = plain_value(row.name, getattr(self, row.name), str(row.type), allowed)
+                object.__setattr__(self, row.name, value)
+        super().__post_init__()
 
     def row_called(self, name: str) -> str:
         """How an error calls a setting."""

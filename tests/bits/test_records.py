@@ -22,7 +22,7 @@ from helpers.least_squares_federation import (
 )
 
 from monai_fairfl import Estimate, Measure, Reply, Request, Train, read_ledger
-from monai_fairfl.measurements import MEASUREMENTS
+from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import (
     Ditto,

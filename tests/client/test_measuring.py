@@ -18,8 +18,8 @@ from helpers.client_requests import after, broken, measure, same, tiny_model, tr
 from helpers.refusals import refused
 
 from monai_fairfl import Estimate, ModelSpec, Reply
-from monai_fairfl.measurements import MEASUREMENTS, Entry, leave_one_out_model
-from monai_fairfl.messages import RANGES, Range, value_of
+from monai_fairfl.measurements import leave_one_out_model
+from monai_fairfl.messages import DICE, MEASUREMENTS, Entry, value_of
 
 Weights = dict[str, torch.Tensor]
 
@@ -55,15 +55,12 @@ def test_measuring_changes_no_bit_of_the_training_and_nothing_of_the_process(
     assert same(train(client, weights, 1).update, undisturbed[1].update)
 
 
-def test_a_name_must_show_whose_model_it_is_of_and_have_a_range(
+def test_a_name_must_show_whose_model_it_is_of(
     new_client: Any, weights: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = new_client()
-    monkeypatch.setitem(RANGES, "worst_class", Range("fraction", 0.0, 1.0))
-    monkeypatch.setitem(RANGES, "local_worst", Range("fraction", 0.0, 1.0))
-    cases = (("trained", "worst_class"), ("received", "local_worst"), ("received", "of_no_range"))
-    for of, name in cases:
-        monkeypatch.setitem(MEASUREMENTS, name, Entry(of, print))
+    for of, name in (("trained", "worst_class"), ("received", "local_worst")):
+        monkeypatch.setitem(MEASUREMENTS, name, Entry(print, DICE, of))
         with pytest.raises(ValueError, match=name):
             measure(client, weights, name)
 

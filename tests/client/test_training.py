@@ -15,8 +15,7 @@ from torch.nn.utils import parameters_to_vector
 
 from monai_fairfl import ModelSpec, Reply, Request
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import accepted, value_of
-from monai_fairfl.server import RunSettings
+from monai_fairfl.messages import Expected, value_of
 
 Weights = dict[str, torch.Tensor]
 
@@ -29,7 +28,7 @@ def test_the_update_is_what_the_training_changed_and_images_cases_and_steps_are_
     received = {name: tensor.clone() for name, tensor in weights.items()}
     client = new_client(batch_size=1)
     reply = client.answer(request)
-    taken, dropped = accepted(request, reply, spec, None, RunSettings(rounds=1).most_samples)
+    taken, dropped = Expected().accepted(request, reply, spec)
     assert taken.measurements == reply.measurements and not dropped
     # 2 of 4 cases train, 4 slices each.
     assert (reply.num_cases, reply.num_samples, reply.num_steps) == (2, 8, 2)

@@ -19,7 +19,7 @@ from helpers.shipped_strategies import SHIPPED
 
 from monai_fairfl import Estimate, History, Reply, Request, Strategy
 from monai_fairfl.audit import replay
-from monai_fairfl.messages import RANGES
+from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import (
     CFFL,
@@ -160,7 +160,7 @@ def test_one_clients_strange_numbers_end_no_federation(name: str, tmp_path: Path
     for record in history.rounds:
         assert {*record["not_finite"], *record["dropped"]} <= {"elm"}
     # Powers and sums of what a run's own ranges let in stay finite, too.
-    anything = dict.fromkeys(RANGES, [-1e300, 1e300])
+    anything = dict.fromkeys(MEASUREMENTS, [-1e300, 1e300])
     faults = {"elm": reporting(1e30, -1e30, 1e-30)}
     strategy = MADE[name]()
     run = federation(strategy, tmp_path / "any", faults=faults, ranges=anything)

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_fairfl import Estimate, Measure, ModelSpec, Replies, Reply, Request, Strategy, Train
-from monai_fairfl.messages import CONTEXT_KEYS, RANGES, Range, to_json
+from monai_fairfl.messages import CONTEXT_KEYS, MEASUREMENTS, Range, to_json
 from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import FedAvg, Rounds
 
@@ -176,12 +176,13 @@ def taken(
 def test_every_measurement_is_taken_at_its_limits_and_dropped_beyond(tmp_path: Path) -> None:
     inside: dict[str, Any] = {}
     beyond: dict[str, Any] = {}
-    for number, (name, allowed) in enumerate(RANGES.items()):
+    for number, (name, entry) in enumerate(MEASUREMENTS.items()):
+        allowed = entry.range
         width = min(allowed.most - allowed.least, 100.0)
         inside[name] = (allowed.least, allowed.most, allowed.most + 1e-7 * width)[number % 3]
         out = allowed.least - 1e-5 * width if number % 2 else allowed.most + 1e-5 * width
         beyond[name] = (out, Estimate(out), {"mean": allowed.most, "gland": out})[number % 3]
-    usable, _, dropped = taken(tmp_path, {"A": inside, "B": beyond}, tuple(RANGES))
+    usable, _, dropped = taken(tmp_path, {"A": inside, "B": beyond}, tuple(MEASUREMENTS))
     assert usable["A"] == set(inside) and "A" not in dropped
     # The record lists some of them, and how many more.
     assert usable["B"] == set() and set(dropped["B"]) - {"..."} <= set(beyond)

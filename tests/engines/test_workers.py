@@ -27,7 +27,7 @@ from helpers.worker_clients import Acting, Echo, Reporting, all_end, honest, is_
 
 from monai_fairfl import InProcess, Measure, Reply, Request, Train, read_ledger
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements import MEASUREMENTS, Entry
+from monai_fairfl.messages import DICE, MEASUREMENTS, Entry
 from monai_fairfl.transports.workers import WorkerClients, dealt_out
 
 MODEL = {"w": vector([1.0, 2.0])}
@@ -132,8 +132,8 @@ def test_a_client_computes_with_the_settings_of_this_process_and_keeps_its_own(
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
     # Of a measurement of one's own; and of one that is not there.
-    monkeypatch.setitem(MEASUREMENTS, "own", Entry("received", vars(wave)["open"]))
-    monkeypatch.setitem(MEASUREMENTS, "lost", Entry("received", vars(worker_clients)["lost"]))
+    monkeypatch.setitem(MEASUREMENTS, "own", Entry(vars(wave)["open"], DICE))
+    monkeypatch.setitem(MEASUREMENTS, "lost", Entry(vars(worker_clients)["lost"], DICE))
     clients = workers_of({"A": Reporting})
     threads = torch.get_num_threads()
     try:

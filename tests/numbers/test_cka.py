@@ -18,13 +18,14 @@ from monai.networks.nets import DynUNet, UNet
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements import MEASUREMENTS, Memory, Probe, network_inputs
+from monai_fairfl.measurements import Memory, Probe, network_inputs
+from monai_fairfl.messages import MEASUREMENTS
 
 FEDLWR = GOLDEN["fedlwr"]
 
 
 def measured(name: str, probe: Probe, anchor: Any, local: Any, **context: float) -> Any:
-    return MEASUREMENTS[name].function(probe, anchor, Memory(present=local), context)
+    return MEASUREMENTS[name](probe, anchor, Memory(present=local), context)
 
 
 def alike(one: Any, two: Any, name: str = "cka", **context: float) -> float | None:

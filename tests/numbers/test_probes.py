@@ -47,7 +47,8 @@ from torch import nn
 
 from monai_fairfl import Estimate
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.measurements import MEASUREMENTS, Memory, Probe, TrainingProbe
+from monai_fairfl.measurements import Memory, Probe, TrainingProbe
+from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.metrics import SpacedHausdorff
 
 PREDICTION_AND_LABEL = from_engine(["pred", "label"])
@@ -56,7 +57,7 @@ SOFTMAX = Activationsd("pred", softmax=True)
 
 
 def measured(name: str, probe: Any, model: Any, **context: float) -> Any:
-    return MEASUREMENTS[name].function(probe, model, Memory(), context)
+    return MEASUREMENTS[name](probe, model, Memory(), context)
 
 
 # ---- a network's outputs
@@ -179,7 +180,7 @@ def test_nothing_is_measured_on_a_part_without_cases(caplog: pytest.LogCaptureFi
     )
     for name, entry in MEASUREMENTS.items():
         if entry.data != "training":
-            assert entry.function(probe, model, memory, {"previous_weight": 0.5}) is None, name
+            assert entry(probe, model, memory, {"previous_weight": 0.5}) is None, name
     assert sum("'validation'" in message for message in caplog.messages) <= 1
     mean = probe.score({})["mean"]
     assert isinstance(mean, Estimate) and math.isnan(mean.value) and mean.n == 0

@@ -21,8 +21,7 @@ from helpers.shipped_strategies import SHIPPED
 from prediction_entropy import prediction_entropy
 
 from monai_fairfl import Strategy, Train
-from monai_fairfl.measurements import MEASUREMENTS
-from monai_fairfl.messages import RANGES
+from monai_fairfl.messages import MEASUREMENTS, Entry, Range
 
 CHECKOUT = Path(__file__).parents[2]
 GUIDE = (CHECKOUT / "CONTRIBUTING.md").read_text()
@@ -109,15 +108,19 @@ def test_the_steps_of_a_strategy_are_enough(checkout: Path) -> None:
 def test_a_measurement_is_added_without_the_package_as_the_guide_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    [block] = re.findall(r"```python\n(from monai_fairfl.measurements import .*?)```", GUIDE, re.S)
+    [block] = re.findall(r"```python\n(from monai_fairfl.messages import .*?)```", GUIDE, re.S)
     name = "prediction_entropy"
     assert name not in MEASUREMENTS
 
-    # After the test, the two tables are as they were.
+    # Within the package, its row has the path of the file that the steps name.
+    [rows] = re.findall(r"```python\n +(\"prediction_entropy\": Entry.*?)```", GUIDE, re.DOTALL)
+    row = eval(f"{{{rows}}}", {"Entry": Entry, "Range": Range})[name]
+    assert row.function == f"monai_fairfl.measurements.{name}.{prediction_entropy.__name__}"
+
+    # After the test, the table is as it was.
     monkeypatch.setitem(MEASUREMENTS, name, None)
-    monkeypatch.setitem(RANGES, name, None)
     exec(block, {name: prediction_entropy})
-    assert MEASUREMENTS[name].function is prediction_entropy and name in RANGES
+    assert MEASUREMENTS[name].function is prediction_entropy
 
 
 def test_a_strategy_asks_for_a_measurement_as_the_guide_shows() -> None:

@@ -21,7 +21,7 @@ from monai_fairfl.bundle.shipped import bundle_names
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import check_extent
-from monai_fairfl.utils.settings import checked_mapping, one_or_several, setting
+from monai_fairfl.utils.settings import plain_value, setting
 
 SITE_FILE = "local/fairfl.json"
 """The hospital's own settings, in its workspace: they win over those of any job."""
@@ -64,13 +64,10 @@ class JobSiteSettings(SiteSettings):
 
     def __post_init__(self) -> None:
         """Refuse values that become part of a configuration, where other texts could be code."""
-        groups = checked_mapping("groups", self.groups)
-        for given in (one_or_several(self.config), *groups.values()):
-            if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
-                raise ConfigError(f"config, and each of groups, must be a list, got {given!r}")
-        for name in groups:
-            safe_name(name, "groups: the name")
         super().__post_init__()
+        plain_value("config", self.config, "Sequence[str]")
+        for name in self.groups:
+            safe_name(name, "groups: the name")
         for name in ("alone", "bundle", "dataset_dir", "sites_root"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name} must be a path, got {getattr(self, name)!r}")

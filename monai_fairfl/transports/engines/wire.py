@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests and replies as plain values and tensors, and back.
 
-Each engine carries both in its own way. What the values of a
-reply may be is checked where every transport's replies are: :func:`monai_fairfl.messages.accepted`.
+Each engine carries both in its own way. What the values of a reply may be is checked where every
+transport's replies are: :meth:`monai_fairfl.messages.Expected.accepted`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from monai_fairfl import __version__
-from monai_fairfl.messages import Reply, Request, Weights, failed, measurement_of_json, to_json
+from monai_fairfl.messages import Reply, Request, Weights, measurement_of_json, to_json
 
 FORMAT = 1
 """Number of the format of messages."""
@@ -102,7 +102,7 @@ def reply_from(request: Request, read: Callable[[], Packed]) -> Reply:
         plain, tensors = read()
         if plain["error"] is not None:
             # A client that failed to read the request knows no id of it.
-            return failed(request, str(plain["error"]))
+            return request.reply(error=str(plain["error"]))
         found = _fields(plain, REPLY_FIELDS, "this site")
         if found["precision"] not in PRECISIONS:
             raise ValueError(f"precision is none of {', '.join(PRECISIONS[1:])}")
@@ -116,7 +116,7 @@ def reply_from(request: Request, read: Callable[[], Packed]) -> Reply:
 
 def unreadable(request: Request, error: Exception) -> Reply:
     """Return the reply of a client whose answer could not be read."""
-    return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
+    return request.reply(error=f"its answer cannot be read ({type(error).__name__}: {error})")
 
 
 def _fields(plain: Mapping[str, Any], names: Collection[str], sender: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import FairFLError, FederationError, TransportAborted
-from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies import Parts, Strategy, compose
 from monai_fairfl.transports.engines.job import Job, Start, folder_of_run, run_job, storage_folder
@@ -231,7 +231,7 @@ class FlareTransport:
         # A task that ended early without an answer has failed; one that ran into the limit is late.
         if not limit or time.monotonic() - begun < limit:
             for request in silent.values():
-                yield failed(request, SILENT)
+                yield request.reply(error=SILENT)
 
     def close(self) -> None:
         """Do no more than to listen no longer: NVFlare ends the clients with the job."""

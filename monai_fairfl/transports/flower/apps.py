@@ -35,7 +35,7 @@ from flwr.serverapp import Grid, ServerApp
 from safetensors.torch import load
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
-from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import HOME, folder_of_run, run_job
 from monai_fairfl.transports.engines.making_jobs import start_of
 from monai_fairfl.transports.engines.site import Site
@@ -164,13 +164,13 @@ class FlowerTransport:
             if numbers:
                 sent[numbers[0]] = request
             else:
-                yield failed(request, "its SuperNode is not connected")
+                yield request.reply(error="its SuperNode is not connected")
 
         while sent and time.monotonic() < end:
             for answer in self.grid.pull_messages(list(sent)):
                 request = sent.pop(answer.metadata.reply_to_message_id)
                 if answer.has_error():
-                    yield failed(request, f"Flower reports: {answer.error.reason}")
+                    yield request.reply(error=f"Flower reports: {answer.error.reason}")
                 else:
                     yield reply_from(request, partial(packed_of, answer.content))
             time.sleep(getattr(self.grid, "pull_interval", SECONDS_BETWEEN_PULLS))

@@ -33,7 +33,7 @@ import torch
 from torch.backends import cudnn
 
 from monai_fairfl.errors import FairFLError, FederationError, in_words
-from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.utils.terminal import quiet, stop_for_good
 
 TORCH_SETTINGS: Sequence[tuple[Callable[[], Any], Callable[[Any], Any]]] = (
@@ -88,7 +88,8 @@ class Worker:
         self.connection, theirs = multiprocessing.Pipe()
         settings = [read() for read, _ in TORCH_SETTINGS]
         # Measurements of one's own are known where their modules are imported.
-        modules = {entry.function.__module__ for entry in MEASUREMENTS.values()}
+        functions = [entry.function for entry in MEASUREMENTS.values()]
+        modules = {one.__module__ for one in functions if not isinstance(one, str)}
         self.process = _started((theirs, settings, modules))
         theirs.close()
         # Else Python would wait for the process when this one exits.

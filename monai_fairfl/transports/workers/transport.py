@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.in_process import Client, Clients
 from monai_fairfl.transports.workers.process import Worker, news, packed
 
@@ -98,10 +98,12 @@ class WorkerClients:
                 for worker, kind, value in news(asked):
                     request = asked.pop(worker)
                     if kind == "ended":
-                        value = failed(request, f"{value}; another one answers its next request")
+                        value = request.reply(
+                            error=f"{value}; another one answers its next request"
+                        )
                     elif kind == "raised":
                         # A reply that cannot be sent is a fault of its client alone.
-                        value = failed(request, in_words(value))
+                        value = request.reply(error=in_words(value))
                     ask_next(self._places[request.client])
                     yield value
         finally:

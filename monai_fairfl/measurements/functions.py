@@ -1,19 +1,16 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Lists what a client can measure: :data:`MEASUREMENTS`, one entry per name.
-
-To add one, write its function here or in a module of this package, and add a line to the table.
-CONTRIBUTING.md has a complete example.
-"""
+"""What a client can measure: a function each, see :data:`monai_fairfl.messages.MEASUREMENTS`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 
-from monai_fairfl.measurements.entry import Context, Entry, Memory
-from monai_fairfl.measurements.features import cka, feature_cosine
-from monai_fairfl.measurements.probe import Probe, TrainingProbe, has_no_batch
-from monai_fairfl.messages import CANDIDATES, Estimate, Measurement, Weights
+from monai_fairfl.measurements.probe import Probe, TrainingProbe
+from monai_fairfl.messages import Estimate, Measurement, Weights
 
 SAM_RADIUS = 0.05
 """Radius of the measurement ``sharpness`` where the server sends no ``sam_rho``."""
@@ -22,9 +19,35 @@ LARGEST_WEIGHT = 1 - 1e-6
 """A client of a larger weight was alone in the average: there is no model without it."""
 
 
-def score(probe: Probe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
-    """Mean Dice of ``weights`` on the probe's data, per class too; ``None`` without any case."""
-    return None if has_no_batch(probe.engine) else probe.score(weights)
+@dataclass(frozen=True)
+class Memory:
+    """The models that a client stored after earlier trainings; ``None``: it has none.
+
+    Args:
+        previous: the weights that it trained in the previous round, exactly that one.
+        present: the weights that it has trained in this round.
+
+    >>> import torch
+    >>> def moved(probe, weights, memory, context):
+    ...     if memory.previous is None:
+    ...         return None
+    ...     return float((weights["w"] - memory.previous["w"]).norm())
+    >>> memory = Memory(previous={"w": torch.tensor([1.0, 1.0])})
+    >>> moved(None, {"w": torch.tensor([4.0, 5.0])}, memory, {})
+    5.0
+    """
+
+    previous: Weights | None = None
+    present: Weights | None = None
+
+
+Context = Mapping[str, float]
+"""The numbers that the server sent with its request."""
+
+
+def score(probe: Probe, weights: Weights, memory: Memory, context: Context) -> Measurement:
+    """Mean Dice of ``weights`` on the probe's data, per class too."""
+    return probe.score(weights)
 
 
 def loss(probe: TrainingProbe, weights: Weights, memory: Memory, context: Context) -> Measurement:
@@ -56,11 +79,8 @@ def leave_one_out_error(
 
     Source: Jiang et al., CVPR 2023, Eq. 3. ``context["previous_weight"]`` is the weight with which
     this client's last update entered ``weights``; 0 means that it did not, and the received model
-    is itself the one without this client. ``None`` where this client was alone in the average, or
-    has no validation case.
+    is itself the one without this client. ``None`` where this client was alone in the average.
     """
-    if has_no_batch(probe.engine):
-        return None
     share = context.get("previous_weight", 0.0)
     if share != 0:
         if memory.previous is None or not 0 < share <= LARGEST_WEIGHT:
@@ -97,28 +117,3 @@ def leave_one_out_model(
             others = others.clamp(min=0)
         without[name] = others.to(tensor.dtype)
     return without
-
-
-MEASUREMENTS: dict[str, Entry] = {
-    "leave_one_out_error": Entry("received", leave_one_out_error, needs="previous"),
-    "global_score": Entry("received", score),
-    "score": Entry("received", score),
-    "test_score": Entry("received", score, data="test"),
-    "test_hd95": Entry("received", surface_distance, data="test"),
-    "local_score": Entry("trained", score),
-    "global_loss": Entry("received", loss, data="training"),
-    "local_loss": Entry("trained", loss, data="training"),
-    "sharpness": Entry("received", sharpness, data="training"),
-    "cka": Entry("received", cka, needs="present", training_key="cka_training"),
-    "feature_cosine": Entry(
-        "received", feature_cosine, needs="present", training_key="cka_training"
-    ),
-}
-"""name -> entry. ``train_loss`` is not here: a handler collects it during training
-(:class:`~monai_fairfl.handlers.TrainLoss`).
-"""
-
-# The models that only their site may have.
-for _model in ("personal", *CANDIDATES):
-    MEASUREMENTS[f"{_model}_score"] = Entry(_model, score)
-    MEASUREMENTS[f"{_model}_test_score"] = Entry(_model, score, data="test")
