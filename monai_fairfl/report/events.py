@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from monai_fairfl.report.collect import Run
 from monai_fairfl.report.contributions import is_current
 from monai_fairfl.report.partners import names_of, settings_warnings
 from monai_fairfl.report.scores import Entry
-from monai_fairfl.valuation.free_riders import EVIDENCE, evidence_of, free_rider_history
+from monai_fairfl.valuation.free_riders import evidence_of, free_rider_history
 
 KINDS = {
     "missing": "missing",
@@ -24,8 +23,8 @@ KINDS = {
 }
 """Key of a ledger's record -> the kind of event, in the report's words."""
 
-LIMITED = re.compile(r"(\w+) (-?[\d.]+(?:e[+-]\d+)?) clipped to (-?[\d.]+(?:e[+-]\d+)?)")
-"""The note that a limit of reports leaves (``clip_reports``): measurement, report and limit."""
+LIMITED = " clipped to "
+"""In the note that a limit of reports leaves (``clip_reports``)."""
 
 OFTEN = 0.25
 """A site that was refused or limited in a larger part of the rounds does not help to choose."""
@@ -106,36 +105,22 @@ def touched_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     Returns:
         ``refused``: guard -> rounds in which it kept the site's update out of the model;
         ``changed``: guard -> rounds in which it acted otherwise; ``limited``: rounds in which a
-        number that the site measured itself was limited; ``lowered`` and ``raised``: measurement ->
-        rounds in which it reported more, or less, than the others.
+        number that the site measured itself was limited.
     """
     found: dict[str, dict[str, Any]] = {}
-
-    def of(site: str) -> dict[str, Any]:
-        new: dict[str, Any] = {
-            "refused": {},
-            "changed": {},
-            "limited": [],
-            "lowered": {},
-            "raised": {},
-        }
-        return found.setdefault(site, new)
-
     for record in (record for run in runs for record in run.rounds):
         number = record["round"]
         for site, verdicts in record["verdicts"].items():
             # A flag changes nothing; a guard that acts twice in a round is counted once.
             acted = {v["guard"]: v["action"] for v in verdicts if v["action"] != "flag"}
             for guard, action in acted.items():
+                of = found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
                 what = "refused" if action == "quarantine" else "changed"
-                of(site)[what].setdefault(guard, []).append(number)
+                of[what].setdefault(guard, []).append(number)
         for site, note in record["notes"].items():
-            limits = LIMITED.findall(str(note))
-            if limits:
-                of(site)["limited"].append(number)
-            for name, reported, limit in limits:
-                what = "lowered" if float(reported) > float(limit) else "raised"
-                of(site)[what].setdefault(name, []).append(number)
+            if LIMITED in str(note):
+                of = found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
+                of["limited"].append(number)
     return found
 
 
@@ -166,15 +151,6 @@ def touched_words(touched: Mapping[str, Any] | None, rounds: int) -> list[str]:
     if touched and touched["limited"]:
         words.append(f"own report limited in {len(touched['limited'])} of {rounds} rounds")
     return words
-
-
-def directions(touched: Mapping[str, Any]) -> str:
-    """In which direction a site's own reports were far from the others', in words."""
-    words = [
-        f"its {name} was higher than the others' and was lowered" for name in touched["lowered"]
-    ]
-    words += [f"its {name} was lower than the others' and was raised" for name in touched["raised"]]
-    return "; ".join(words)
 
 
 def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> list[str]:
@@ -254,7 +230,7 @@ def _scored_otherwise(runs: Sequence[Run]) -> list[str]:
 
 
 def _suspicions(run: Run) -> Iterator[str]:
-    """Outdated valuations; sites that stand out, or whose updates no training of theirs made."""
+    """Outdated valuations, and sites whose free-rider score stands out."""
     for valuation in run.valuations:
         if not is_current(valuation, run):
             yield (
@@ -269,19 +245,3 @@ def _suspicions(run: Run) -> Iterator[str]:
             "Honest sites that are unlike the others score high, too: this is a reason to ask, not "
             "a proof"
         )
-    rounds_of: dict[tuple[str, str], list[Any]] = {}
-    for event in free_riding_of(run):
-        rounds_of.setdefault((event["site"], event["kind"]), []).append(event["round"])
-    for (site, guard), rounds in rounds_of.items():
-        yield (
-            f"In {run.name}, in {len(rounds)} of {len(run.rounds)} rounds, first in round "
-            f"{rounds[0]}, the update of {site} {EVIDENCE[guard]}"
-        )
-    for site, touched in touched_of([run]).items():
-        if touched["limited"]:
-            yield (
-                f"In {run.name}, what {site} reported of itself was limited in "
-                f"{len(touched['limited'])} of {len(run.rounds)} rounds ({directions(touched)}). A "
-                "limit acts on false reports and on the honest reports of unusual sites alike: ask "
-                "how it validates"
-            )

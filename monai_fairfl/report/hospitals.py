@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.collect import Run
 from monai_fairfl.report.contributions import contributions_of, worth_of
-from monai_fairfl.report.events import OFTEN, directions, touched_words
+from monai_fairfl.report.events import OFTEN, touched_words
 from monai_fairfl.report.partners import repeats_of
 from monai_fairfl.report.scores import (
     CASES_OF,
@@ -304,7 +304,7 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
         yield f"Ask {site} what it sent: in {count_words(len(rounds), 'round')}, {what}"
     touched = strategy["touched"].get(site)
     if touched and len(touched["limited"]) > OFTEN * strategy["rounds_of_runs"]:
-        yield f"Ask {site} how it validates: often {directions(touched)}"
+        yield f"Ask {site} how it validates: what it reported was often limited"
     if len(missed) > OFTEN * strategy["rounds_of_runs"]:
         of_rounds = f"{len(missed)} of {strategy['rounds_of_runs']} rounds"
         yield f"Find out why {site} was missing in {of_rounds}"

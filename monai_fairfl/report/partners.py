@@ -9,7 +9,6 @@ be checked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -187,70 +186,55 @@ def settings_warnings(group: Sequence[Run], subject: str) -> list[str]:
     return [f"{subject} were trained with different settings ({names}): compare them with care"]
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Whether a verdict may be given on a run.
-
-    Args:
-        why_not: the reason against it; ``None`` where it may be judged.
-        full: the bundle's full run, where it is known.
-        retrain: another training would help, and not only more time or a better model.
-    """
-
-    why_not: str | None = None
-    full: FullRun | None = None
-    retrain: bool = False
+WhyNot = tuple[str, FullRun | None]
+"""Why a run is not judged, and the full run of its bundle where training that would help."""
 
 
-def judge(run: Run, alone: Run | None, mean_dice: float | None) -> Judgement:
-    """Whether a verdict may be given: on a full run of its bundle that has learnt enough.
+def why_not_judged(run: Run, alone: Run | None, mean_dice: float | None) -> WhyNot | None:
+    """Why no verdict may be given; ``None`` for a full run of its bundle that has learnt enough.
 
     Args:
         run: in question.
         alone: the run of training alone with which it is compared; ``None`` without one.
         mean_dice: mean over the sites of its Dice; ``None`` where it has none.
     """
-    found = _judge_training(run)
-    full = found.full
-    if full is None or found.why_not is not None:
+    found = _why_not_full(run)
+    if found is not None:
         return found
-    if alone is not None and _judge_training(alone).why_not is not None:
-        return Judgement(f"{alone.name}, with which it is compared, is not a full run", full)
+    if alone is not None and _why_not_full(alone) is not None:
+        return f"{alone.name}, with which it is compared, is not a full run", None
+    full = FullRun.read(run.config["full_run"])
     if mean_dice is None:
-        return Judgement("it has no Dice", full)
-    if mean_dice < full.mean_dice:
+        return "it has no Dice", None
+    if full is not None and mean_dice < full.mean_dice:
         words = f"its mean Dice is {mean_dice:.3f}, and nothing is judged below {full.mean_dice:g}"
-        return Judgement(words, full)
-    return found
+        return words, None
+    return None
 
 
-def _judge_training(run: Run) -> Judgement:
-    """Whether the training was the bundle's full one: as many local epochs, in one schedule."""
+def _why_not_full(run: Run) -> WhyNot | None:
+    """Why the training was not the bundle's full one: as many local epochs, in one schedule."""
     if not run.config:
-        return Judgement("the run has no settings.json with full_run, so a full run is not known")
+        return "the run has no settings.json with full_run, so a full run is not known", None
     try:
         full = FullRun.read(run.config.get("full_run"))
     except ConfigError as error:
-        return Judgement(f"its settings.json is wrong: {error}")
+        return f"its settings.json is wrong: {error}", None
     if full is None:
-        return Judgement("its configuration has no full_run, which says which training is judged")
+        return "its configuration has no full_run, which says which training is judged", None
     local_epochs = run.config.get("local_epochs")
     if not isinstance(local_epochs, int) or local_epochs < 1:
-        return Judgement("its settings.json does not record local_epochs", full)
+        return "its settings.json does not record local_epochs", None
 
     # A learning rate that falls over the planned rounds follows one schedule only if they never
     # changed.
     planned = run.schedule.planned
     if not planned or planned[0] is None:
-        return Judgement("its planned number of rounds is not recorded", full, retrain=True)
+        return "its planned number of rounds is not recorded", full
     if len(planned) > 1:
         later = " and then ".join(str(rounds) for rounds in planned[1:])
-        why = (
-            f"it was begun with {planned[0]} rounds and resumed with {later}: its learning rate "
-            "followed two schedules"
-        )
-        return Judgement(why, full, retrain=True)
-
+        why = f"it was begun with {planned[0]} rounds and resumed with {later}"
+        return f"{why}: its learning rate followed two schedules", full
     epochs = planned[0] * local_epochs
     if epochs < full.epochs:
         why = (
@@ -258,9 +242,9 @@ def _judge_training(run: Run) -> Judgement:
             f"{count_words(epochs, 'epoch')} in all; a full run of the bundle has {full.epochs} "
             f"({count_words(full.rounds, 'round')} of {full.local_epochs})"
         )
-        return Judgement(why, full, retrain=True)
+        return why, full
     if run.end is None:
-        return Judgement(f"it is unfinished after {len(run.rounds)} of {planned[0]} rounds", full)
+        return f"it is unfinished after {len(run.rounds)} of {planned[0]} rounds", None
     if len(run.rounds) * local_epochs < full.epochs:
-        return Judgement(f"it ended after {len(run.rounds)} of {planned[0]} rounds", full)
-    return Judgement(None, full)
+        return f"it ended after {len(run.rounds)} of {planned[0]} rounds", None
+    return None

@@ -316,8 +316,7 @@ def validation_means(
     """Entry -> mean Dice on validation cases, by which the strategy of the report is chosen.
 
     It is the closing score, or else a run's newest during training. Some folds and hospitals are
-    harder than others. So only seeds and folds count that every entry has, and only hospitals with
-    a score in all of their runs.
+    harder than others. So only hospitals of a seed and fold count that every entry has scored.
 
     Args:
         entries: those that may be compared.
@@ -325,44 +324,30 @@ def validation_means(
         warnings: gets a line for what does not count.
     """
     several = any(len(entry.runs) > 1 for entry in entries)
-
-    def pair(run: Run) -> str:
-        """The seed and fold of a run among those of its strategy; runs by themselves have none."""
-        words = f"seed {run.seed}" if run.fold is None else f"seed {run.seed}, fold {run.fold}"
-        return words if several else ""
-
-    runs = [run for entry in entries for run in entry.runs]
-    closing: dict[str, dict[str, float]] = {}
-    for run in runs:
-        numbers = {site: run.closing(site, "score") for site in run.sites}
-        closing[run.name] = {site: found.value for site, found in numbers.items() if found}
-    pairs = [{pair(r) for r in e.runs if closing[r.name] or not several} for e in entries]
-    common = set.intersection(*pairs)
-    counted = [run for run in runs if pair(run) in common]
-    scored = [set(closing[run.name]) for run in counted if closing[run.name]]
-    lacking = {site for found in scored for site in found if any(site not in o for o in scored)}
-
-    left_out = {pair(run) for run in runs if pair(run) not in common}
-    for site in lacking:
-        having = [
-            run.name for run in counted if closing[run.name] and site not in closing[run.name]
-        ]
-        left_out.add(f"{site}, which has none in {', '.join(having)}")
-    if left_out:
-        without = "; ".join(sorted(left_out))
-        warnings.append(f"The mean Dice on validation cases is without {without}")
-
-    means: dict[str, float | None] = {}
+    found: dict[str, dict[tuple[str, str], float]] = {}
     for entry in entries:
-        of_runs = []
+        found[entry.name] = {}
         for run in entry.runs:
-            values = closing[run.name]
-            if not values:
+            numbers = {site: run.closing(site, "score") for site in run.sites}
+            if not any(numbers.values()):
                 newest = {site: run.newest_dice(site) for site in run.sites}
-                values = {site: found[1].value for site, found in newest.items() if found}
-            known = {site: value for site, value in values.items() if site not in lacking}
-            trusted = [value for site, value in known.items() if site not in doubted]
-            if run in counted and known:
-                of_runs.append(mean(trusted or known.values()))
-        means[entry.name] = mean(of_runs) if of_runs else None
+                numbers = {site: item and item[1] for site, item in newest.items()}
+            fold = "" if run.fold is None else f", fold {run.fold}"
+            pair = f" of seed {run.seed}{fold}" if several else ""
+            for site, number in numbers.items():
+                if number is not None:
+                    found[entry.name][pair, site] = number.value
+    scored = [set(values) for values in found.values() if values]
+    common = set.intersection(*scored) if scored else set()
+    lacking = sorted({f"{site}{pair}" for places in scored for pair, site in places - common})
+    if lacking:
+        warnings.append(
+            "The mean Dice on validation cases is of what every strategy has scored: it is without "
+            + "; ".join(lacking)
+        )
+    means: dict[str, float | None] = {}
+    for name, values in found.items():
+        known = {place: value for place, value in values.items() if place in common}
+        trusted = [value for (_, site), value in known.items() if site not in doubted]
+        means[name] = mean(trusted or known.values()) if known else None
     return means

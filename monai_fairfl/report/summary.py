@@ -31,7 +31,13 @@ from monai_fairfl.report.events import (
     warnings_of,
 )
 from monai_fairfl.report.hospitals import decision_of, headline
-from monai_fairfl.report.partners import Judgement, differences, judge, partners_of, repeats_of
+from monai_fairfl.report.partners import (
+    WhyNot,
+    differences,
+    partners_of,
+    repeats_of,
+    why_not_judged,
+)
 from monai_fairfl.report.scores import (
     DDOF,
     DURING_TRAINING,
@@ -137,10 +143,10 @@ def summarise(
         doubted |= {entry.name: of_group for entry in group}
         means |= validation_means(group, of_group, warnings)
 
-    judgements = {entry.name: _judgements(entry) for entry in entries}
+    not_judged = {entry.name: _not_judged(entry) for entry in entries}
     strategies = {}
     for entry in entries:
-        found = _strategy(entry, repeats_of(entry.run, runs), judgements[entry.name])
+        found = _strategy(entry, repeats_of(entry.run, runs), not_judged[entry.name])
         about = {"no_standalone": (why_not_alone or {}).get(entry.name)}
         strategies[entry.name] = {**found, **about, "validation_mean": means[entry.name]}
 
@@ -152,7 +158,7 @@ def summarise(
         "measurement": measurement,
         "ddof": DDOF,
         "compared": [[entry.name for entry in group] for group in groups],
-        "first_look": _first_look(judgements),
+        "first_look": _first_look(not_judged),
         "focus": focus,
         "doubted": sorted(doubted[focus]) if focus is not None else [],
         "sites": {site: _site_data(site, entries) for site in sites},
@@ -168,10 +174,10 @@ def summarise(
     return plain
 
 
-def _judgements(entry: Entry) -> list[Judgement]:
-    """Whether a verdict may be given on each run of an entry."""
+def _not_judged(entry: Entry) -> list[WhyNot]:
+    """Why no verdict may be given on runs of an entry; empty where all may be judged."""
     alone = entry.alone.runs if entry.alone is not None else ()
-    found = []
+    reasons = []
     for run in entry.runs:
         yardstick = [
             a for a in alone if len(alone) == 1 or (a.seed, a.fold) == (run.seed, run.fold)
@@ -181,39 +187,31 @@ def _judgements(entry: Entry) -> list[Judgement]:
             closing = [run.closing(site, entry.measurement) for site in run.sites]
             values = [number.value for number in closing if number is not None]
         mean = sum(values) / len(values) if values else None
-        found.append(judge(run, yardstick[0] if yardstick else None, mean))
-    return found
+        reasons.append(why_not_judged(run, yardstick[0] if yardstick else None, mean))
+    return [reason for reason in reasons if reason is not None]
 
 
-def _first_look(judgements: Mapping[str, Sequence[Judgement]]) -> list[dict[str, Any]]:
+def _first_look(not_judged: Mapping[str, Sequence[WhyNot]]) -> list[dict[str, Any]]:
     """The strategies that are not judged, those with the same reason together.
 
     ``full_run`` has ``rounds`` and ``local_epochs`` of the full run; ``None`` where another
     training would not help, or it is not known.
     """
     alike: dict[str, dict[str, Any]] = {}
-    for name, of_runs in judgements.items():
-        for judgement in of_runs:
-            if judgement.why_not is None:
-                continue
-            full = judgement.full if judgement.retrain else None
-            entry = alike.setdefault(judgement.why_not, {"strategies": [], "full_run": None})
-            entry["why"] = judgement.why_not
-            if name not in entry["strategies"]:
-                entry["strategies"].append(name)
+    for name, reasons in not_judged.items():
+        for why, full in reasons:
+            found = alike.setdefault(why, {"strategies": [], "full_run": None, "why": why})
+            found["strategies"] = [*dict.fromkeys([*found["strategies"], name])]
             if full is not None:
-                entry["full_run"] = {"rounds": full.rounds, "local_epochs": full.local_epochs}
+                found["full_run"] = {"rounds": full.rounds, "local_epochs": full.local_epochs}
     return list(alike.values())
 
 
-def _strategy(
-    entry: Entry, repeats: Sequence[Run], judgements: Sequence[Judgement]
-) -> dict[str, Any]:
+def _strategy(entry: Entry, repeats: Sequence[Run], not_judged: Sequence[WhyNot]) -> dict[str, Any]:
     """What ``report.json`` has of one entry."""
     run, runs = entry.run, entry.runs
     single = len(runs) == 1
     free_riders = [free_rider_scores(one) for one in runs]
-    why_not = [judgement.why_not for judgement in judgements if judgement.why_not is not None]
     alone = entry.alone.values if entry.alone is not None else {}
     known = shipped().get(run.strategy)
     layers = None
@@ -235,8 +233,8 @@ def _strategy(
         "seed": run.seed if single else sorted({str(one.seed) for one in runs}),
         "fold": run.fold if single else None,
         "repeats": [one.name for one in repeats],
-        "judged": not why_not,
-        "not_judged": why_not[0] if why_not else None,
+        "judged": not not_judged,
+        "not_judged": not_judged[0][0] if not_judged else None,
         "rounds": len(run.rounds),
         "rounds_of_runs": sum(len(one.rounds) for one in runs),
         "planned_rounds": (
@@ -254,7 +252,7 @@ def _strategy(
         "own_is_weight": is_weight(run),
         "personal": run.personal,
         "flagged": free_riders[0][1],
-        "sites": {site: _site_result(entry, site, not why_not) for site in run.sites},
+        "sites": {site: _site_result(entry, site, not not_judged) for site in run.sites},
         "series": {
             "dice": over_runs([dice_points(one) for one in runs]),
             "weights": over_runs([points_of(one, "weight") for one in runs]),
