@@ -78,12 +78,14 @@ class Exchange:
         answered: called with (client, reason or ``None``) for every reply that counts or is
             refused.
 
-    >>> from monai_fairfl import ModelSpec, Request
+    >>> from monai_fairfl import InProcess, ModelSpec, Request
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         return asked.reply(measurements={"score": 0.8})
     >>> asked = [Request(name, "measure", {}, ("score",), id=id) for id, name in enumerate("AB")]
-    >>> exchange = Exchange(asked, ModelSpec(()), {})
-    >>> exchange.take(asked[0].reply(measurements={"score": 0.8}))
-    >>> exchange.replies().clients, exchange.replies().missing
-    (['A'], {'B': 'timeout'})
+    >>> found = Exchange(asked, ModelSpec(()), {}).ask(InProcess({"A": Hospital, "B": None}))
+    >>> found.clients, found.missing
+    (['A'], {'B': "error: TypeError: 'NoneType' object is not callable"})
     """
 
     requests: Sequence[Request]
@@ -92,55 +94,63 @@ class Exchange:
     expected: Expected = field(default_factory=Expected)
     answered: Callable[[str, str | None], None] = lambda client, reason: None
 
-    # By the id of a request: its reply, what was dropped of it, or why it was refused; and which
-    # have their first answer.
-    _replies: dict[int, Reply] = field(default_factory=dict, init=False)
-    _dropped: dict[int, dict[str, str]] = field(default_factory=dict, init=False)
-    _refused: dict[int, str] = field(default_factory=dict, init=False)
-    _closed: set[int] = field(default_factory=set, init=False)
-    # Client that answered what it was not asked -> that in words.
-    _foreign: dict[str, str] = field(default_factory=dict, init=False)
-
     def ask(self, transport: Transport, timeout: float | None = None) -> Replies:
-        """Send the requests, take what comes until the time is up, and return it."""
-        for reply in transport.ask(self.requests, timeout):
-            self.take(reply)
-        return self.replies()
+        """Send the requests, and take what comes until the time is up.
 
-    def take(self, reply: Reply) -> None:
-        """Take one reply, refuse it with a reason, or ignore it."""
-        if not isinstance(reply, Reply):
-            logger.warning("the transport brought a %s, no Reply: ignored", type(reply).__name__)
-            return
-        client = reply.client
-        request = next((one for one in self.requests if one.id == reply.id), None)
-        if request is None or request.client != client:
-            self._foreign[client] = (
-                f"ignored: it answered request {reply.id} of round {reply.round}, which it was not "
-                "asked; a Reply repeats id, run and round of its request"
-            )
-            logger.warning("client %s: %s", client, self._foreign[client])
-            return
-        if reply.id in self._closed:
-            logger.warning("client %s: its second answer to a request is ignored", client)
-            return
-        # One of another run or round is late: its client's own may still come.
-        if (reply.run, reply.round) == (request.run, request.round):
-            self._closed.add(reply.id)
-        reason = None
-        try:
-            reply, dropped = self.expected.accepted(request, reply, self.spec)
-            self._replies[reply.id] = self._converted(reply)
-            self._dropped[reply.id] = dropped
-        except Refused as refused:
-            reason = str(refused)
-            if reply.error is None:
-                reason = f"refused: {reason}"
-        except Exception as error:  # whatever reading an update raises that waits on a disk
-            reason = printable(f"error: its update cannot be read ({in_words(error)})")
-        if reason is not None:
-            self._refused[reply.id] = reason
-        self.answered(client, reason)
+        Returns:
+            The replies that count; the clients of all other requests are missing, each with a
+            reason.
+        """
+        # By the id of a request: its reply, what was dropped of it, or why it was refused.
+        replies: dict[int, Reply] = {}
+        dropped: dict[int, dict[str, str]] = {}
+        refused: dict[int, str] = {}
+        # Requests that have their first answer.
+        closed: set[int] = set()
+        # Client that answered what it was not asked -> that in words.
+        foreign: dict[str, str] = {}
+        for reply in transport.ask(self.requests, timeout):
+            if not isinstance(reply, Reply):
+                logger.warning(
+                    "the transport brought a %s, no Reply: ignored", type(reply).__name__
+                )
+                continue
+            client = reply.client
+            request = next((one for one in self.requests if one.id == reply.id), None)
+            if request is None or request.client != client:
+                foreign[client] = (
+                    f"ignored: it answered request {reply.id} of round {reply.round}, which it was "
+                    "not asked; a Reply repeats id, run and round of its request"
+                )
+                logger.warning("client %s: %s", client, foreign[client])
+                continue
+            if reply.id in closed:
+                logger.warning("client %s: its second answer to a request is ignored", client)
+                continue
+            # One of another run or round is late: its client's own may still come.
+            if (reply.run, reply.round) == (request.run, request.round):
+                closed.add(reply.id)
+
+            reason = None
+            try:
+                found, of_reply = self.expected.accepted(request, reply, self.spec)
+                replies[reply.id] = self._converted(found)
+                dropped[reply.id] = of_reply
+            except Refused as error:
+                reason = f"{error}" if reply.error is not None else f"refused: {error}"
+            except Exception as error:  # whatever reading an update raises that waits on a disk
+                reason = printable(f"error: its update cannot be read ({in_words(error)})")
+            if reason is not None:
+                refused[reply.id] = reason
+            self.answered(client, reason)
+
+        missing: dict[str, str] = {}
+        # Of several requests to one client that have no reply, the first one's reason counts.
+        for request in reversed(self.requests):
+            if request.id not in replies:
+                why = refused.get(request.id) or foreign.get(request.client, TIMEOUT)
+                missing[request.client] = why
+        return Replies(replies.values(), self.requests, self.spec, missing=missing, dropped=dropped)
 
     def _converted(self, reply: Reply) -> Reply:
         """``reply`` with the tensors of the model, in memory and in the model's types.
@@ -148,30 +158,13 @@ class Exchange:
         An average has the type of its first tensor, which would be the first client's. Updates are
         of at least single precision.
         """
-        update, buffers = reply.update, reply.buffers
-        if update is not None:
-            changes = {}
+        update = None
+        if reply.update is not None:
+            update = {}
             for name in self.spec.parameters:
                 kind = torch.promote_types(self.reference[name].dtype, torch.float32)
-                changes[name] = update[name].detach().to(kind)
-            update = changes
-        if buffers is not None:
-            types = {name: self.reference.get(name, buffers[name]).dtype for name in buffers}
-            buffers = {name: buffers[name].to(types[name]) for name in buffers}
+                update[name] = reply.update[name].detach().to(kind)
+        buffers = {}
+        for name, tensor in (reply.buffers or {}).items():
+            buffers[name] = tensor.to(self.reference.get(name, tensor).dtype)
         return replace(reply, update=update, buffers=buffers)
-
-    def replies(self) -> Replies:
-        """What has arrived; the clients of all other requests are missing, each with a reason."""
-        missing: dict[str, str] = {}
-        # Of several requests to one client that have no reply, the first one's reason counts.
-        for request in reversed(self.requests):
-            if request.id not in self._replies:
-                why = self._refused.get(request.id) or self._foreign.get(request.client, TIMEOUT)
-                missing[request.client] = why
-        return Replies(
-            self._replies.values(),
-            self.requests,
-            self.spec,
-            missing=missing,
-            dropped=self._dropped,
-        )

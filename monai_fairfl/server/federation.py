@@ -8,6 +8,7 @@ import copy
 import json
 import logging
 import math
+import random
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from monai_fairfl.run.records import (
     model_round,
     opening_record,
     round_record,
+    stated_digests,
     training_of,
 )
 from monai_fairfl.run.resuming import (
@@ -47,16 +49,16 @@ from monai_fairfl.server.round import (
     NotFinite,
     Round,
     TooFewClients,
-    drawn_clients,
     guarded,
     only_trained,
     require_finite,
 )
-from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.server.settings import RECORDED, RunSettings
 from monai_fairfl.strategies.base import Strategy, play_round
 from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
-from monai_fairfl.utils.tensors import own_random_state
+from monai_fairfl.utils.settings import marked
+from monai_fairfl.utils.tensors import own_random_state, seed_of
 
 SECONDS_TO_ANNOUNCE = 60.0
 """How long the clients have to take the last head; nothing depends on their answers."""
@@ -294,8 +296,9 @@ class Federation:
         if recipe is not None:
             recipe = recipe.trained(strategy=strategy.name, seed=settings.seed)
         self.models = Models(self.run_dir / "models", spec, clients, frozenset(withheld), recipe)
+        recorded = marked(settings, RECORDED)
         return opening_record(
-            self.run_dir.name, strategy, self.guards, clients, spec, weights, settings.opening()
+            self.run_dir.name, strategy, self.guards, clients, spec, weights, recorded
         )
 
     def _take_up(self, checkpoint: Checkpoint, clients: Sequence[str]) -> None:
@@ -362,7 +365,10 @@ class Federation:
         """Play one round, record it, and save a checkpoint."""
         begun = time.monotonic()
         strategy, settings = self.strategy, self.settings
-        clients = drawn_clients(self.transport.clients, settings, number)
+        clients = sorted(self.transport.clients)
+        if settings.clients_per_round is not None and settings.clients_per_round < len(clients):
+            generator = random.Random(seed_of(settings.seed, "sampling", number))
+            clients = sorted(generator.sample(clients, settings.clients_per_round))
         played = self._tried(f"round {number}", number, clients, self._play)
         received = {reply.client: reply.measurements for reply in played.exchanges[0]}
         # A client with a reward received that one, not the global model.
@@ -450,28 +456,58 @@ class Federation:
         self.facts.last_trained.update(dict.fromkeys(tried.digests, tried.number))
 
     def _ask(self, tried: Round, requests: Sequence[Request]) -> Replies:
-        """Send requests, take in what comes, and let the guards judge it."""
+        """Send requests, take in what comes, and let the guards judge it.
+
+        Raises:
+            TooFewClients: where fewer than ``min_clients`` are left.
+        """
         strategy, settings = self.strategy, self.settings
+        expected = settings.expected(strategy.ranges)
         exchange = Exchange(
             tried.stamped(requests),
             strategy.spec,
             strategy.weights,
-            settings.expected(strategy.ranges),
+            expected,
             self.progress.answered,
         )
         arrived = exchange.ask(self.transport, settings.timeout)
+
+        # What does not count, or differs from the facts, is logged once in a run.
+        news = []
         for id, dropped in arrived.dropped.items():
             client = arrived.requests[id].client
             for name, reason in dropped.items():
-                self._warn_once(client, name, f"its {name!r} does not count: {reason}")
-        for client, note in tried.noted(arrived, self.facts).items():
-            self._warn_once(client, note, note)
-        return tried.judged(*guarded(arrived, self.guards, strategy.shares_nothing))
+                news.append((client, name, f"its {name!r} does not count: {reason}"))
+        tried.digests.update(stated_digests(arrived))
+        notes = self.facts.fix(arrived)
+        for reply in arrived:
+            # Without them the averaged model keeps what it had, unless another client sends some.
+            due = [name for name in strategy.spec.buffers if name in arrived.start(reply)]
+            unsent = [name for name in due if name not in (reply.buffers or {})]
+            if reply.update is not None and unsent:
+                text = f"its reply lacks running statistics, such as {unsent[0]!r}: the average "
+                add_note(notes, reply.client, text + "does without them; send Reply.buffers")
+        for client, note in notes.items():
+            add_note(tried.notes, client, note)
+            news.append((client, note, note))
+        for client, what, text in news:
+            if (client, what) not in self._warned:
+                self._warned.add((client, what))
+                logger.warning("client %s: %s", client, text)
 
-    def _warn_once(self, client: str, what: str, text: str) -> None:
-        if (client, what) not in self._warned:
-            self._warned.add((client, what))
-            logger.warning("client %s: %s", client, text)
+        replies, verdicts = guarded(arrived, self.guards, strategy.shares_nothing)
+        for client, of_client in verdicts.items():
+            tried.verdicts.setdefault(client, []).extend(of_client)
+        present, least = len(replies.clients), settings.min_clients
+        if present < least:
+            asked = {request.client for request in replies.requests.values()}
+            missing = [f"{client} ({why})" for client, why in sorted(replies.missing.items())]
+            raise TooFewClients(
+                f"{present} of {len(asked)} clients answered, min_clients is {least}; missing: "
+                f"{', '.join(missing)}"
+            )
+        tried.exchanges.append(replies)
+        return replies
 
     # ---- the end
 
@@ -489,7 +525,7 @@ class Federation:
             end = self._tried("the end", done, clients, lambda end: self._ask(end, requests))
         scores, notes = closing_scores(end.exchanges[0], settings.final)
         for client, note in notes.items():
-            self._warn_once(client, note, note)
+            logger.warning("client %s: %s", client, note)
             add_note(end.notes, client, note)
         of_global = {
             client: found["global"] if "global" in found else found["own"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +23,6 @@ from monai_fairfl.messages import (
     is_of_own_model,
 )
 from monai_fairfl.replies import Replies
-from monai_fairfl.run.records import stated_digests
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import RoundResult
 from monai_fairfl.utils.arguments import is_whole
@@ -57,16 +55,6 @@ class TooFewClients(Exception):
 
 class NotFinite(FederationError):
     """A round's model is not finite; the text names it, the tensor and the client."""
-
-
-def drawn_clients(clients: Sequence[str], settings: RunSettings, number: int) -> list[str]:
-    """The clients of round ``number``, sorted; drawn by the run's seed where not all take part."""
-    everybody = sorted(clients)
-    size = settings.clients_per_round
-    if size is None or size >= len(everybody):
-        return everybody
-    generator = random.Random(seed_of(settings.seed, "sampling", number))
-    return sorted(generator.sample(everybody, size))
 
 
 @dataclass
@@ -167,45 +155,6 @@ class Round:
             )
             self.next_id += 1
         return asked
-
-    def noted(self, replies: Replies, facts: Facts) -> dict[str, str]:
-        """client -> note on what just came; known facts replace what differs in it."""
-        self.digests.update(stated_digests(replies))
-        notes = facts.fix(replies)
-        for reply in replies:
-            if reply.update is None:
-                continue
-            # Without them the averaged model keeps what it had, unless another client sends some.
-            sent, received = reply.buffers or {}, replies.start(reply)
-            unsent = [
-                name for name in replies.spec.buffers if name in received and name not in sent
-            ]
-            unsent = [name for name in unsent if name.endswith(("running_mean", "running_var"))]
-            if unsent:
-                text = f"its reply lacks running statistics, such as {unsent[0]!r}: the average "
-                add_note(notes, reply.client, text + "does without them; send Reply.buffers")
-        for client, note in notes.items():
-            add_note(self.notes, client, note)
-        return notes
-
-    def judged(self, replies: Replies, verdicts: Verdicts) -> Replies:
-        """Add what the guards let pass.
-
-        Raises:
-            TooFewClients: where fewer than ``min_clients`` are left.
-        """
-        for client, of_client in verdicts.items():
-            self.verdicts.setdefault(client, []).extend(of_client)
-        present, least = len(replies.clients), self.settings.min_clients
-        if present < least:
-            asked = {request.client for request in replies.requests.values()}
-            missing = [f"{client} ({why})" for client, why in sorted(replies.missing.items())]
-            raise TooFewClients(
-                f"{present} of {len(asked)} clients answered, min_clients is {least}; missing: "
-                f"{', '.join(missing)}"
-            )
-        self.exchanges.append(replies)
-        return replies
 
 
 def require_finite(result: RoundResult, previous: Weights, local: Replies) -> None:

@@ -103,8 +103,8 @@ class RunSettings(CheckedSettings):
     Raises:
         ConfigError: when a value is out of range; it names setting, value and range.
 
-    >>> RunSettings(rounds=10, seed=3).opening()["seed"]
-    3
+    >>> RunSettings(rounds=10, seed=3).evaluate
+    ['global_score']
     >>> RunSettings(rounds=0)
     Traceback (most recent call last):
     ...
@@ -189,10 +189,6 @@ class RunSettings(CheckedSettings):
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""
         return {entry.name: getattr(self, entry.name) for entry in fields(RunSettings)}
-
-    def opening(self) -> dict[str, Any]:
-        """The settings in the ledger's opening record, as JSON has them."""
-        return marked(self, RECORDED)
 
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
