@@ -455,17 +455,22 @@ class Replies(list[Reply]):
         super().__init__(sorted(replies, key=attrgetter("client", "id")))
         self.requests = {request.id: request for request in requests}
         self.spec = spec
+        self.clients = sorted({reply.client for reply in self})
+        """Names of the present clients, sorted."""
+        self.updates = [reply.update for reply in self if reply.update is not None]
+        """The updates, in the order of the replies."""
+        classes = max((len(reply.labelled) for reply in self), default=0)
+        # A reply that names no class counts as trained on all of them.
+        labelled = np.array([reply.labelled or (True,) * classes for reply in self], dtype=bool)
+        self.labelled = None if labelled.all() else labelled
+        """Which reply was trained on which class of the output layer, shape (N, classes); ``None``:
+        all were trained on all classes.
+        """
         self.missing = dict(missing or {})
         self.dropped = dict(dropped or {})
         self.shortened = frozenset(shortened)
-        present = set(self.clients)
-        groups = [tuple(client for client in group if client in present) for group in groups]
+        groups = [tuple(one for one in group if one in self.clients) for group in groups]
         self.groups = [group for group in groups if len(group) > 1]
-
-    @property
-    def clients(self) -> list[str]:
-        """Names of the present clients, sorted."""
-        return sorted({reply.client for reply in self})
 
     def why_dropped(self, name: str) -> dict[str, str]:
         """Map each client whose measurement ``name`` was dropped to the reason."""
@@ -491,23 +496,6 @@ class Replies(list[Reply]):
     def geometry(self) -> Geometry:
         """Inner products of the updates."""
         return Geometry(self.updates, self.spec, self.labelled)
-
-    @property
-    def updates(self) -> list[Weights]:
-        """The updates, in the order of the replies."""
-        return [reply.update for reply in self if reply.update is not None]
-
-    @cached_property
-    def labelled(self) -> np.ndarray | None:
-        """Which reply was trained on which class of the output layer, shape (N, classes).
-
-        ``None``: all were trained on all classes. A reply that names no class counts as trained on
-        all of them.
-        """
-        classes = max((len(reply.labelled) for reply in self), default=0)
-        all_classes = (True,) * classes
-        labelled = np.array([reply.labelled or all_classes for reply in self], dtype=bool)
-        return None if labelled.all() else labelled
 
     # ---- some of them, and changed ones
 
@@ -549,15 +537,17 @@ class Replies(list[Reply]):
         """
         if not factors and not groups:
             return self
-        changed = self.rebuilt(self, self.missing)
-        changed.groups = [*self.groups, *map(tuple, groups)]
-        changed.shortened = self.shortened | {r.client for r in self if r.id in factors}
-        for row, reply in enumerate(self):
+        changed = []
+        for reply in self:
             if reply.id in factors and reply.update is not None:
                 factor = factors[reply.id]
                 update = {name: factor * change for name, change in reply.update.items()}
-                changed[row] = replace(reply, update=update)
-        return changed
+                reply = replace(reply, update=update)
+            changed.append(reply)
+        found = self.rebuilt(changed, self.missing)
+        found.groups = [*self.groups, *map(tuple, groups)]
+        found.shortened = self.shortened | {r.client for r in self if r.id in factors}
+        return found
 
     def shared(self, values: np.ndarray) -> np.ndarray:
         """``values`` of the clients, those of k copies divided by k; shares stay shares.
@@ -653,7 +643,18 @@ class Replies(list[Reply]):
                 starts = torch.stack([self.start(reply)[name].flatten() for reply in self])
                 origin = torch.zeros(shape, dtype=starts.dtype)
                 values = starts.to(values.dtype) + values
-            step = self._reduced_by_class(name, values.view(len(self), *shape), reduce)
+            values = values.view(len(self), *shape)
+            class_axis = None if self.labelled is None else self.spec.class_axis(name)
+            if self.labelled is None or class_axis is None:
+                step = reduce(values)
+            else:
+                of_classes = []
+                for who, of_class in zip(
+                    self.labelled.T, values.movedim(1 + class_axis, 0), strict=True
+                ):
+                    labellers = who if who.any() else ~who
+                    of_classes.append(reduce(of_class[torch.as_tensor(labellers)]))
+                step = torch.stack(of_classes).movedim(0, class_axis)
             found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
         for name, averaged in self.average_buffers(uniform(self), buffers).items():
             found[name] = averaged
@@ -719,8 +720,8 @@ class Replies(list[Reply]):
 
     def _step(self, name: str, rho: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         """The weighted sum of the updates of one tensor, in its shape; in memory of its own."""
-        class_axis = self._class_axis(name)
-        if class_axis is None:
+        class_axis = None if self.labelled is None else self.spec.class_axis(name)
+        if self.labelled is None or class_axis is None:
             changes = self.updates[0][name]
             kind = torch.promote_types(changes.dtype, torch.float32)
             step = torch.empty(changes.numel(), dtype=kind)
@@ -735,23 +736,6 @@ class Replies(list[Reply]):
         updates = by_class(self.updates, name, class_axis)
         step = torch.einsum("nc,nc...->c...", share.to(updates.dtype), updates)
         return step.movedim(0, class_axis)
-
-    def _reduced_by_class(self, name: str, values: torch.Tensor, reduce: Reduce) -> torch.Tensor:
-        """The rule applied to one tensor's values, (N, ...), for each class to its labellers."""
-        class_axis = self._class_axis(name)
-        if class_axis is None or self.labelled is None:
-            return reduce(values)
-        reduced = []
-        for labellers, of_class in zip(
-            self.labelled.T, values.movedim(1 + class_axis, 0), strict=True
-        ):
-            chosen = labellers if labellers.any() else ~labellers
-            reduced.append(reduce(of_class[torch.as_tensor(chosen)]))
-        return torch.stack(reduced).movedim(0, class_axis)
-
-    def _class_axis(self, name: str) -> int | None:
-        """The axis of a tensor's classes, if some clients do not label all of them; else none."""
-        return None if self.labelled is None else self.spec.class_axis(name)
 
 
 def _mean(tensors: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
