@@ -945,7 +945,8 @@ class Expected:
     """What a server believes of a reply.
 
     Args:
-        ranges: measurement -> range; one that is not here has the range :data:`UNDECLARED`.
+        ranges: measurement -> range in place of that in :data:`MEASUREMENTS`; one that is in
+            neither has the range :data:`UNDECLARED`.
         unasked: whether names that no request asked for are taken, too: scripts choose their own.
         most_samples: images of one site in one local epoch, and its cases.
 
@@ -958,9 +959,7 @@ class Expected:
     'the request did not ask for it'
     """
 
-    ranges: Mapping[str, Range] = field(
-        default_factory=lambda: {name: entry.range for name, entry in MEASUREMENTS.items()}
-    )
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     unasked: bool = False
     most_samples: int = MOST_CASES
 
@@ -1049,7 +1048,8 @@ class Expected:
                 usable[name] = parts if isinstance(sent, Mapping) else parts["mean"]
                 values += len(parts)
             elif len(dropped) < MOST_LISTED:
-                dropped[_listed(name)] = problem
+                text = printable(name) if isinstance(name, str) else type(name).__name__
+                dropped[text if len(text) <= MOST_NAME else text[:MOST_NAME] + "..."] = problem
             else:
                 unlisted += 1
         if unlisted:
@@ -1060,8 +1060,10 @@ class Expected:
         self, name: object, parts: Mapping[Any, Any], request: Request, spec: ModelSpec
     ) -> str | None:
         """What is wrong with a measurement; ``None`` where nothing is."""
-        if not _is_name(name):
-            return f"its name is no text of at most {MOST_NAME} printable characters"
+        # Logs, records and pages can have these names.
+        for one in (name, *parts):
+            if not isinstance(one, str) or len(one) > MOST_NAME or not one.isprintable():
+                return f"a name in it is no text of at most {MOST_NAME} printable characters"
         if not self.unasked and name not in (*request.measure, *SENT_UNASKED):
             return "the request did not ask for it"
         if len(parts) > LEAST_PARTS:
@@ -1072,36 +1074,24 @@ class Expected:
         if "mean" not in parts:
             return NOT_FINITE
         found = {}
-        for part, number in parts.items():
-            one = found[part] = number if isinstance(number, Estimate) else Estimate(number)
-            error = 0.0 if one.stderr is None else one.stderr
-            is_estimate = is_whole(one.n) and one.n >= 1 and is_finite(error) and error >= 0
-            if not is_estimate or not is_finite(one.value):
+        for part, sent in parts.items():
+            number = found[part] = sent if isinstance(sent, Estimate) else Estimate(sent)
+            error = 0.0 if number.stderr is None else number.stderr
+            is_mean = is_whole(number.n) and number.n >= 1 and is_finite(error) and error >= 0
+            if not is_mean or not is_finite(number.value):
                 return NOT_FINITE
-        allowed = self.ranges.get(str(name), UNDECLARED)
+        known = MEASUREMENTS[name].range if name in MEASUREMENTS else UNDECLARED
+        allowed = self.ranges.get(str(name), known)
         if name == "cka" and request.context.get("cka_unbiased"):
             allowed = UNBIASED_CKA
-        for part, one in found.items():
-            if not _is_name(part):
-                return f"a name in it is no text of at most {MOST_NAME} printable characters"
-            if one.n > MOST_CASES:
+        for part, number in found.items():
+            if number.n > MOST_CASES:
                 return f"{part!r} is of more than {MOST_CASES} observations"
-            if not allowed.holds(one.value):
+            if not allowed.holds(number.value):
                 which = "" if len(parts) == 1 else f"{part!r} is "
-                out = f"{float(one.value):.6g}, outside of {allowed}"
+                out = f"{float(number.value):.6g}, outside of {allowed}"
                 return f"{which}{out}: the setting ranges allows others"
         return None
-
-
-def _is_name(name: object) -> bool:
-    """Whether logs, records and pages can have this name."""
-    return isinstance(name, str) and len(name) <= MOST_NAME and name.isprintable()
-
-
-def _listed(name: object) -> str:
-    """A name as a record lists it."""
-    text = printable(name) if isinstance(name, str) else type(name).__name__
-    return text if len(text) <= MOST_NAME else text[:MOST_NAME] + "..."
 
 
 def is_finite_or_unchanged(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:

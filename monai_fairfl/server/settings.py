@@ -169,11 +169,12 @@ class RunSettings(CheckedSettings):
             of_strategy: measurement -> range, where the strategy declares one. The run's own
                 setting counts before it, the package's table after it.
         """
-        from monai_fairfl.messages import Expected, Range
+        from monai_fairfl.messages import MEASUREMENTS, Expected, Range
 
-        ranges = {**Expected().ranges, **of_strategy}
-        for name, (least, most) in self.ranges.items():
-            ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)
+        ranges = dict(of_strategy)
+        for name, limits in self.ranges.items():
+            unit = MEASUREMENTS[name].range.unit if name in MEASUREMENTS else name
+            ranges[name] = Range(unit, *limits)
         return Expected(ranges, self.unasked, self.most_samples)
 
     @property

@@ -14,7 +14,7 @@ import torch
 from helpers.driving import SPEC, vector
 
 from monai_fairfl import Estimate, Federation, InProcess, Reply, Request, Strategy
-from monai_fairfl.messages import Expected, Measurement, Weights
+from monai_fairfl.messages import UNDECLARED, Expected, Measurement, Weights
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.valuation import FinishedRun, Panel
 
@@ -107,7 +107,9 @@ class LinearRun:
         return self.federate(folder, sorted(coalition), strategy)
 
     def finished(self) -> FinishedRun:
-        panel = Panel(self.transport(), "ABC", expected=Expected(ranges={}))
+        panel = Panel(
+            self.transport(), "ABC", expected=Expected(ranges=dict.fromkeys(LINEAR, UNDECLARED))
+        )
         return FinishedRun(self.folder, list("ABC"), panel, self.train, self.folder / "retrained")
 
 

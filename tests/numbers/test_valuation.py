@@ -20,7 +20,7 @@ from helpers.linear_run import SCORES, START, LinearRun, mean_score, model_of
 
 from monai_fairfl import Estimate, Federation, InProcess, ModelSpec, Reply, Request, read_ledger
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import Expected, Measurement, Range
+from monai_fairfl.messages import UNDECLARED, Expected, Measurement, Range
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.valuation import (
     FinishedRun,
@@ -277,7 +277,7 @@ def test_a_damaged_line_of_what_was_measured_is_named(run: LinearRun) -> None:
 
 
 def without_c(run: LinearRun) -> FinishedRun:
-    panel = Panel(run.transport("AB"), "AB", expected=Expected(ranges={}))
+    panel = Panel(run.transport("AB"), "AB", expected=Expected(ranges={"score": UNDECLARED}))
     return replace(run.finished(), clients=["A", "B"], panel=panel)
 
 
