@@ -107,15 +107,11 @@ def is_weight(run: Run) -> bool:
     return known
 
 
-def contributions_of(entry: Entry, repeats: Sequence[Run]) -> dict[str, dict[str, Any]]:
+def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
     """site -> what the method itself estimates; empty where it estimates nothing.
 
     Over several seeds it is the mean with its 95 % interval, over folds of one seed the mean with
     the range, since folds share training cases; of one run the newest with the range over rounds.
-
-    Args:
-        entry: in question.
-        repeats: the runs that differ from its run in seed, fold and split at most.
 
     Returns:
         ``value``; ``share`` of the sum over the sites that have one in the same round, ``None``
@@ -125,29 +121,30 @@ def contributions_of(entry: Entry, repeats: Sequence[Run]) -> dict[str, dict[str
         where it is the last one.
     """
     run = entry.run
-    by_seed: dict[Any, dict[str, list[float]]] = {}
-    for repeat in entry.runs if len(entry.runs) > 1 else repeats:
-        for site, row in own_contributions(repeat).items():
-            by_seed.setdefault(repeat.seed, {}).setdefault(site, []).append(row.value)
+    own = own_contributions(run)
     # Site -> the values behind its own, and the values of the sites that are counted with it.
     values: dict[str, list[float]] = {}
     together: dict[str, dict[str, float]] = {}
-    own = own_contributions(run)
-    if len(by_seed) > 1 or (by_seed and len(entry.runs) > 1):
-        for of_seed in by_seed.values():
+    seeds = dict.fromkeys(one.seed for one in entry.runs)
+    if len(entry.runs) > 1:
+        for seed in seeds:
+            of_seed: dict[str, list[float]] = {}
+            for one in entry.runs:
+                for site, row in own_contributions(one).items() if one.seed == seed else ():
+                    of_seed.setdefault(site, []).append(row.value)
             for site, of_folds in of_seed.items():
                 # A seed's contribution is the mean over its folds.
-                of_site = [mean(of_folds)] if len(by_seed) > 1 else of_folds
-                values.setdefault(site, []).extend(of_site)
+                values.setdefault(site, []).extend([mean(of_folds)] if len(seeds) > 1 else of_folds)
         together = dict.fromkeys(sorted(values), {s: mean(found) for s, found in values.items()})
     elif own:
         series = {site: run.series(site, "contribution") for site in run.sites}
+        of_round = {
+            (s, point.round): point.value for s, points in series.items() for point in points
+        }
         for site, rows in series.items():
-            values[site] = [row.value for row in rows]
             if rows:
-                last = rows[-1].round
-                of_round = {(s, p.round): p.value for s, points in series.items() for p in points}
-                together[site] = {s: value for (s, n), value in of_round.items() if n == last}
+                values[site] = [row.value for row in rows]
+                together[site] = {s: v for (s, n), v in of_round.items() if n == rows[-1].round}
 
     images = shares_of(run.last_reported("samples"))
     known = shipped().get(run.strategy)
@@ -157,17 +154,17 @@ def contributions_of(entry: Entry, repeats: Sequence[Run]) -> dict[str, dict[str
         known_images = {other: images[other] for other in alike if images.get(other)}
         if site in known_images:
             of_images = known_images[site] / sum(known_images.values())
-        is_newest = len(by_seed) > 1 or len(entry.runs) > 1 or site in own
-        if is_newest and (known and known.additive or abs(sum(alike.values()) - 1) < 0.02):
+        is_additive = known and known.additive or abs(sum(alike.values()) - 1) < 0.02
+        if is_additive and (len(entry.runs) > 1 or site in own):
             share = shares_of(alike)[site]
         if share is not None and (of_images or len(alike) > 1):
             ratio = share / (of_images or 1 / len(alike))
-        of_site, interval = values[site], False
+        of_site, interval = values[site], len(seeds) > 1 and len(values[site]) > 1
         least, most = (min(of_site), max(of_site)) if len(of_site) > 1 else (None, None)
-        if len(by_seed) > 1 and len(of_site) > 1:
+        if interval:
             width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
-            least, most, interval = alike[site] - width, alike[site] + width, True
-        elif len(by_seed) == len(entry.runs) == 1:
+            least, most = alike[site] - width, alike[site] + width
+        elif len(entry.runs) == 1:
             last = run.series(site, "contribution")[-1].round
             number = last if last < len(run.rounds) - 1 else None
         found = {"value": alike[site], "share": share, "images": of_images, "ratio": ratio}

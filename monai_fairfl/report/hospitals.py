@@ -8,10 +8,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.report.collect import Run
 from monai_fairfl.report.contributions import contributions_of, worth_of
 from monai_fairfl.report.events import OFTEN, touched_words
-from monai_fairfl.report.partners import repeats_of
 from monai_fairfl.report.scores import (
     CASES_OF,
     MARGIN,
@@ -37,9 +35,7 @@ LAST_MILE = {
 """Candidate of the last mile -> what it is called."""
 
 
-def decision_of(
-    report: Mapping[str, Any], entries: Mapping[str, Entry], runs: Sequence[Run]
-) -> dict[str, Any]:
+def decision_of(report: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
     """The first screen: ``strategy``, ``fedavg``, ``why`` this one, and a row for each hospital."""
     name = report["focus"]
     strategies = report["strategies"]
@@ -52,7 +48,7 @@ def decision_of(
     )
     contributor, contributions = None, {}
     for other in ranked:
-        contributions = contributions_of(entries[other], repeats_of(entries[other].run, runs))
+        contributions = contributions_of(entries[other])
         if contributions and not entries[other].run.is_standalone:
             contributor = other
             break
@@ -68,7 +64,7 @@ def decision_of(
         gain = result.get("gain")
         own = contributions.get(site) if contributor is not None else None
         if gain is not None:
-            gain = {**gain, "seeds": _gains_of_seeds(entries, name, site, runs, report)}
+            gain = {**gain, "seeds": _gains_of_seeds(entries[name], site)}
         hospitals[site] = {
             "verdict": verdict,
             "alone": _dice_of(report, _standalone_of(report, name), site),
@@ -114,36 +110,15 @@ def _dice_of(report: Mapping[str, Any], name: str | None, site: str) -> float | 
     return None if score is None else float(score["value"])
 
 
-def _gains_of_seeds(
-    entries: Mapping[str, Entry],
-    name: str,
-    site: str,
-    runs: Sequence[Run],
-    report: Mapping[str, Any],
-) -> list[float] | None:
-    """The least and the largest gain over the seeds; ``None`` for one seed.
-
-    In a comparison they are of its cases. Of runs by themselves each seed's is the mean over folds.
-    """
-    entry = entries[name]
-    gains: list[float] = []
-    if len(entry.runs) > 1 and entry.alone is not None:
-        of_cases = [
-            [
-                mine - alone
-                for mine, alone in zip(entry.cases[site][case], entry.alone.cases[site][case])
-            ]
-            for case in entry.cases[site]
-        ]
-        gains = [sum(of_seed) / len(of_seed) for of_seed in zip(*of_cases)]
-    else:
-        by_seed: dict[str, list[float]] = {}
-        for repeat in repeats_of(entry.run, runs):
-            gain = report["strategies"][repeat.name]["sites"].get(site, {}).get("gain")
-            if gain is not None:
-                by_seed.setdefault(str(repeat.seed), []).append(gain["value"])
-        gains = [sum(of_folds) / len(of_folds) for of_folds in by_seed.values()]
-    return [min(gains), max(gains)] if len(gains) > 1 else None
+def _gains_of_seeds(entry: Entry, site: str) -> list[float] | None:
+    """The least and the largest gain over the seeds of a comparison; ``None`` for one seed."""
+    if len(entry.runs) == 1 or entry.alone is None:
+        return None
+    gains = []
+    for case, mine in entry.cases[site].items():
+        gains.append([one - alone for one, alone in zip(mine, entry.alone.cases[site][case])])
+    of_seeds = [sum(of_seed) / len(of_seed) for of_seed in zip(*gains)]
+    return [min(of_seeds), max(of_seeds)] if len(of_seeds) > 1 else None
 
 
 def _why(report: Mapping[str, Any], name: str | None, group: Sequence[str]) -> str:
@@ -207,7 +182,7 @@ def headline(report: Mapping[str, Any]) -> list[str]:
     verdicts = [row["verdict"] for row in report["decision"]["hospitals"].values()]
     words = [f"{verdicts.count(v)} {t.lower()}" for v, (t, _) in VERDICTS.items() if v in verdicts]
     sentences.append(f"Of {of_all}: {', '.join(words)}.")
-    if not isinstance(strategy["seed"], list) and len(strategy["repeats"]) == 1:
+    if not isinstance(strategy["seed"], list):
         compared = " ".join(dict.fromkeys(["Standalone", "FedAvg", strategy["given"]]))
         line = f"monai-fairfl compare HOSPITALS --strategy {compared} --seeds 0 1 2"
         sentences.append(f"One seed: repeat with {line}.")

@@ -133,32 +133,6 @@ def _same_settings(one: Run, other: Run) -> bool:
     return same and not _differ(mine["sites"], theirs["sites"])
 
 
-def repeats_of(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """The runs that differ from ``run`` in seed, fold and split at most, itself included.
-
-    A mean over seeds is over these.
-    """
-
-    def training(one: Run) -> dict[str, Any]:
-        settings = training_settings(one.config)
-        del settings["data"]
-        for name in ("split_fold", "split_seed"):
-            settings["overrides"].pop(name, None)
-        return settings
-
-    def extent(one: Run) -> tuple[Any, ...]:
-        return one.method, one.end is not None, len(one.rounds), one.sites
-
-    found = []
-    for other in runs:
-        alike = extent(run) == extent(other) and "data" not in differences(run, other)
-        if alike and run.config and other.config:
-            alike = training(run) == training(other)
-        if other is run or alike:
-            found.append(other)
-    return found
-
-
 def settings_warnings(group: Sequence[Run], subject: str) -> list[str]:
     """A line that names the settings of the training in which the runs of a group differ.
 

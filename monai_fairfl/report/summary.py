@@ -35,7 +35,6 @@ from monai_fairfl.report.partners import (
     WhyNot,
     differences,
     partners_of,
-    repeats_of,
     why_not_judged,
 )
 from monai_fairfl.report.scores import (
@@ -146,7 +145,7 @@ def summarise(
     not_judged = {entry.name: _not_judged(entry) for entry in entries}
     strategies = {}
     for entry in entries:
-        found = _strategy(entry, repeats_of(entry.run, runs), not_judged[entry.name])
+        found = _strategy(entry, not_judged[entry.name])
         about = {"no_standalone": (why_not_alone or {}).get(entry.name)}
         strategies[entry.name] = {**found, **about, "validation_mean": means[entry.name]}
 
@@ -168,7 +167,7 @@ def summarise(
         "events": [event for run in runs for event in events_of(run)],
         "warnings": [*warnings_of(entries, groups), *warnings],
     }
-    report["decision"] = decision_of(report, {entry.name: entry for entry in entries}, runs)
+    report["decision"] = decision_of(report, {entry.name: entry for entry in entries})
     report["overview"] = " ".join(headline(report))
     plain: dict[str, Any] = to_json(report)
     return plain
@@ -207,7 +206,7 @@ def _first_look(not_judged: Mapping[str, Sequence[WhyNot]]) -> list[dict[str, An
     return list(alike.values())
 
 
-def _strategy(entry: Entry, repeats: Sequence[Run], not_judged: Sequence[WhyNot]) -> dict[str, Any]:
+def _strategy(entry: Entry, not_judged: Sequence[WhyNot]) -> dict[str, Any]:
     """What ``report.json`` has of one entry."""
     run, runs = entry.run, entry.runs
     single = len(runs) == 1
@@ -232,7 +231,6 @@ def _strategy(entry: Entry, repeats: Sequence[Run], not_judged: Sequence[WhyNot]
         "runs": [one.name for one in runs],
         "seed": run.seed if single else sorted({str(one.seed) for one in runs}),
         "fold": run.fold if single else None,
-        "repeats": [one.name for one in repeats],
         "judged": not not_judged,
         "not_judged": not_judged[0][0] if not_judged else None,
         "rounds": len(run.rounds),

@@ -14,11 +14,10 @@ from helpers.fixed_sites import federate
 from helpers.given_strategy import Given
 from helpers.reports import hospital, points_of, rows_of, run_of, warned
 from helpers.scripted_run import contributions_of, report_of, train, valued
-from scipy import stats
 
 from monai_fairfl import ModelSpec, read_ledger
 from monai_fairfl.report import write_report
-from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.strategies import FedAvg
 
 IMAGES = {"ash": 40, "elm": 10, "oak": 30, "yew": 20}
 SCORES = dict.fromkeys(IMAGES, (0.8, 0.01, 9))
@@ -39,39 +38,6 @@ def test_a_contribution_is_that_of_the_last_round_beside_the_share_of_the_images
         assert found["ratio"] == pytest.approx(of_site[-1] / (count / 100))
         assert (found["least"], found["most"]) == pytest.approx((min(of_site), max(of_site)))
         assert found["interval"] is False
-
-
-def test_only_repeats_give_an_interval(tmp_path: Path) -> None:
-    values = []
-    for seed, error in enumerate((0.3, 0.5, 0.2)):
-        about = {**ABOUT, "elm": {"measured": {"leave_one_out_error": error}}}
-        run = train(tmp_path / str(seed), FedCE(), SCORES, 2, about=about, seed=seed)
-        values.append(contributions_of(run)[-1]["elm"])
-    found = hospital(write_report([tmp_path]))["contribution"]
-    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-    assert found["interval"] is True
-    ends = (found["value"], found["least"], found["most"])
-    assert ends == pytest.approx((np.mean(values), low, high))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"rounds": 1},
-        {"stop": 1, "retries": 0},
-        {"config": {"data": {"elm": "/data/elsewhere"}}},
-        {"config": {"overrides": {"size": [64, 64]}}},
-    ],
-    ids=["shorter", "unfinished", "of other data", "of other settings"],
-)
-def test_a_run_of_other_length_data_or_settings_is_no_repeat(
-    other: dict[str, Any], tmp_path: Path
-) -> None:
-    report_of(tmp_path, {"Standalone": SCORES, "FedCE": SCORES}, 2)
-    train(tmp_path / "other", FedCE(), SCORES, **{"rounds": 2, "seed": 1, **other})
-    found = hospital(write_report([tmp_path]))
-    assert found["contribution"]["interval"] is False
-    assert found["difference"]["seeds"] is None
 
 
 def test_a_hospital_that_left_has_its_last_number_and_no_share(tmp_path: Path) -> None:
