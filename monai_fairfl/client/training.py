@@ -20,7 +20,6 @@ from monai.handlers import LrScheduleHandler
 
 from monai_fairfl.client.state import Task
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.pictures import CasePictures
 from monai_fairfl.handlers.training import Detachable
 from monai_fairfl.measurements.functions import Memory
 from monai_fairfl.measurements.probe import (

@@ -12,7 +12,6 @@ from .measuring import LocalScore as LocalScore
 from .measuring import MeasurementHandler as MeasurementHandler
 from .measuring import ScoreHandler as ScoreHandler
 from .measuring import Sharpness as Sharpness
-from .pictures import CasePictures as CasePictures
 from .training import Proximal as Proximal
 from .training import RandomUpdate as RandomUpdate
 from .training import SharpnessAware as SharpnessAware

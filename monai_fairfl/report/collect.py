@@ -308,7 +308,7 @@ class Run:
     def pictures(self, site: str) -> tuple[bytes, list[Case]] | None:
         """The picture of a site's test cases, a PNG, and the table of their sizes.
 
-        Both lie in the site's folder, see :class:`~monai_fairfl.handlers.CasePictures`; ``None``
+        Both lie in the site's folder, see :class:`~monai_fairfl.metrics.CasePictures`; ``None``
         where they were not made, or are elsewhere.
         """
         score = self.closing(site, "test_score")

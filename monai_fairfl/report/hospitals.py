@@ -182,7 +182,8 @@ def headline(report: Mapping[str, Any]) -> list[str]:
     verdicts = [row["verdict"] for row in report["decision"]["hospitals"].values()]
     words = [f"{verdicts.count(v)} {t.lower()}" for v, (t, _) in VERDICTS.items() if v in verdicts]
     sentences.append(f"Of {of_all}: {', '.join(words)}.")
-    if not isinstance(strategy["seed"], list):
+    methods = [found["method"] for found in report["strategies"].values()]
+    if not isinstance(strategy["seed"], list) and methods.count(strategy["method"]) == 1:
         compared = " ".join(dict.fromkeys(["Standalone", "FedAvg", strategy["given"]]))
         line = f"monai-fairfl compare HOSPITALS --strategy {compared} --seeds 0 1 2"
         sentences.append(f"One seed: repeat with {line}.")

@@ -171,7 +171,7 @@ def points(sizes: Sequence[Mapping[str, str]]) -> str:
     """The predicted against the true size of each case of a hospital.
 
     Args:
-        sizes: rows of :data:`~monai_fairfl.handlers.pictures.COLUMNS`.
+        sizes: rows of :data:`~monai_fairfl.metrics.pictures.COLUMNS`.
     """
     import matplotlib
 

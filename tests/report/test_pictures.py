@@ -18,7 +18,7 @@ from monai.engines import SupervisedEvaluator
 from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged
 from PIL import Image
 
-from monai_fairfl.handlers import CasePictures
+from monai_fairfl.metrics import CasePictures
 from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg
 

@@ -20,7 +20,6 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import binary_erosion, zoom
 
 from monai_fairfl.errors import in_words
-from monai_fairfl.handlers.training import Callbacks, Detachable
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
 
@@ -62,7 +61,7 @@ class Case:
     sizes: tuple[float, float]
 
 
-class CasePictures(Detachable):
+class CasePictures:
     """Draws the best, the median and the worst case of an evaluation, and writes all sizes.
 
     Reference and prediction are outlined in green and yellow; what the prediction misses is red,
@@ -80,7 +79,7 @@ class CasePictures(Detachable):
     Example, in ``validate#handlers`` of an ``evaluate.json``::
 
         {
-            "_target_": "monai_fairfl.handlers.CasePictures",
+            "_target_": "monai_fairfl.metrics.CasePictures",
             "file": "$@output_dir + '/cases.png'",
             "table": "$@output_dir + '/sizes.csv'"
         }
@@ -105,13 +104,11 @@ class CasePictures(Detachable):
         self.table = Path(table)
         self._cases: list[Case] = []
 
-    def callbacks(self) -> Callbacks:
-        """Remember each case, and draw at the end."""
-        return {
-            Events.STARTED: self._begin,
-            Events.ITERATION_COMPLETED: self._remember,
-            Events.COMPLETED: self._write,
-        }
+    def attach(self, engine: Any) -> None:
+        """Remember each case of a run of ``engine``, and draw at its end."""
+        engine.add_event_handler(Events.STARTED, self._begin)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self._remember)
+        engine.add_event_handler(Events.COMPLETED, self._write)
 
     def _begin(self, engine: Any) -> None:
         self._cases = []
