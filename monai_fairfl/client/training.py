@@ -37,6 +37,7 @@ from monai_fairfl.messages import (
     ModelSpec,
     Weights,
 )
+from monai_fairfl.metrics.pictures import CasePictures
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
