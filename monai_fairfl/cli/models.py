@@ -271,7 +271,9 @@ def _verdict(found: Adaptation) -> str:
     gain = found.gain
     if gain.n < LEAST_CASES:
         return f"{table}\n{_too_few(gain.n)}"
-    measured = f"on {gain.n} validation cases it gains {gain.value:+.3f} ± {gain.stderr:.3f} Dice"
+    measured = (
+        f"on {gain.n} validation cases it gains {gain.value:+.3f} ± {gain.stderr or 0:.3f} Dice"
+    )
     if found.model is None:
         return f"{table}\nNot taken: {measured}, no more than its error. Use the given model."
     return (
