@@ -154,8 +154,16 @@ class BundleFederation:
             # Libraries are imported for the workers while this process checks the sites.
             prepare()
         self.digests = check_start(self.runs, self.strategies, self.valuations)
-        text = text_of_config(self.runs, [valuation.name for valuation in self.valuations])
+        names = [valuation.name for valuation in self.valuations]
+        text = text_of_config(self.runs, self.strategies, names)
         start = StartFiles(self.run_dir, self.runs.sites.datalists, self.digests, text)
+        if self.settings.record_updates:
+            # Of each round the model that was sent, and what every site sent back.
+            weights, _ = self.runs.first_model()
+            size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+            models = len(self.strategies) * self.settings.rounds * (len(self.names) + 1)
+            text_of_size = "The updates of all rounds take at most %.2g GB."
+            logger.warning(text_of_size, models * size / 1e9)
         found, stopped = self._run_each(jobs, start)
         ended: dict[str, History] = {}
         failed: dict[str, str] = {}

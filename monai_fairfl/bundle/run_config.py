@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +18,15 @@ from typing import Any
 from monai_fairfl import __version__
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.runs import BundleRuns
+from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.run.resuming import SETTINGS, files_to_write
 from monai_fairfl.run.training_config import config_files
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies.registry import configuration_of
 from monai_fairfl.utils.files import write_atomically
-
-_recorded: ContextVar[Sequence[str] | None] = ContextVar("command", default=None)
+from monai_fairfl.utils.settings import LEAD
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,18 @@ class StartFiles:
             write_atomically(file, self.config)
 
 
-def text_of_config(runs: BundleRuns, valuations: Sequence[str]) -> bytes:
+NOT_AGAIN = ("check", "strategy", "run_dir", "resume", "valuations")
+"""Keys that whoever goes on with a finished run gives anew, or leaves to ``federate.json``."""
+
+
+def text_of_config(
+    runs: BundleRuns, strategies: Sequence[Strategy], valuations: Sequence[str]
+) -> bytes:
     """The content of ``settings.json``: what trains, and what the report needs.
 
     Args:
         runs: of the federation.
+        strategies: of these runs.
         valuations: names of those that are made of the finished runs.
     """
     config = {
@@ -70,9 +76,21 @@ def text_of_config(runs: BundleRuns, valuations: Sequence[str]) -> bytes:
         "valuations": valuations,
         "full_run": runs.settings.full_run,
         "share_cases": runs.settings.share_cases,
-        "command": command_to_record(),
+        "keys": _keys(runs, strategies),
     }
     return json.dumps(config, indent=4, default=str).encode()
+
+
+def _keys(runs: BundleRuns, strategies: Sequence[Strategy]) -> dict[str, Any]:
+    """The keys of ``federate.json`` with which the same run can be gone on with, plain JSON."""
+    settings = runs.settings
+    keys = {name: getattr(settings, name) for name in rows_of(LEAD) if name not in NOT_AGAIN}
+    for name in ("bundle_root", "sites_root"):
+        keys[name] = str(Path(keys[name]).absolute())
+    keys["strategies"] = [configuration_of(strategy) for strategy in strategies]
+    if keys["guards"] is not None:
+        keys["guards"] = config_of(runs.guards)
+    return keys
 
 
 def config_of_runs(runs: BundleRuns) -> dict[str, Any]:
@@ -125,32 +143,3 @@ def _devices(devices: Sequence[str]) -> str | list[str]:
     """The devices as the configuration shows them: the only one by its name."""
     different = list(dict.fromkeys(devices))
     return different[0] if len(different) == 1 else different
-
-
-@contextmanager
-def recorded_as(words: Sequence[str]) -> Iterator[None]:
-    """Let the runs within record these words of ``python -m monai.bundle run``.
-
-    >>> with recorded_as(["python", "-m", "monai.bundle", "run", "--rounds", "3"]):
-    ...     command_to_record()[-1]
-    '3'
-    """
-    token = _recorded.set(words)
-    try:
-        yield
-    finally:
-        _recorded.reset(token)
-
-
-def command_to_record() -> Sequence[str] | None:
-    """The words of :func:`recorded_as`, or else of the command that started this process.
-
-    ``None`` where that was not MONAI's.
-    """
-    given = _recorded.get()
-    if given is not None:
-        return given
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None or not spec.name.startswith("monai.bundle"):
-        return None
-    return ["python", "-m", "monai.bundle", *sys.argv[1:]]

@@ -1,17 +1,20 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``bundle``: lists and copies those of this package, and adopts one of others."""
+"""Commands about what there is: ``bundle``, which also adopts one of others, and ``strategies``."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Answer, plain_mapping, progress_stream
+from monai_fairfl.cli.options import Answer, say, value_of
 from monai_fairfl.errors import ConfigError, FairFLError
 
 CHECK: Mapping[str, Any] = {"rounds": 2, "local_epochs": 1, "report": False, "jobs": 1}
@@ -26,40 +29,22 @@ SITES = 2
 
 def bundle_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``bundle``."""
+    actions = ("list", "copy", "adopt")
+    command.add_argument("action", nargs="?", choices=actions, default="list")
+    command.add_argument("name", metavar="BUNDLE", nargs="?", help="its name; to adopt, its folder")
     command.add_argument(
-        "action",
-        nargs="?",
-        choices=("list", "copy", "adopt"),
-        default="list",
-        metavar="list|copy|adopt",
-        help="what to do (default: list)",
-    )
-    command.add_argument(
-        "name", metavar="BUNDLE", nargs="?", help="copy: its name; adopt: its folder"
-    )
-    command.add_argument(
-        "--out", metavar="DIR", help="new folder for the copy; without it, adopt changes the bundle"
+        "--out", metavar="DIR", help="new folder; without it, adopt changes BUNDLE"
     )
     adopting = command.add_argument_group("adopt")
     adopting.add_argument(
-        "--data",
-        metavar="DATA",
-        help=(
-            "one folder per hospital, each laid out as the bundle expects it; with "
-            "it, adopt makes a trial run"
-        ),
+        "--data", metavar="DATA", help="one folder per hospital, for a trial run of two of them"
     )
     adopting.add_argument(
-        "--data-key",
-        metavar="KEY",
-        help=(
-            "the bundle's key for the folder of its images (default: dataset_dir, or "
-            "a similar name)"
-        ),
+        "--data-key", metavar="KEY", help="the bundle's key for the folder of its images"
     )
     adopting.add_argument(
         "--overrides",
-        type=plain_mapping,
+        type=partial(value_of, "Mapping", None),
         default={},
         metavar="{...}",
         help="values that make the trial run smaller, such as a smaller batch or image",
@@ -101,49 +86,32 @@ def bundle(args: argparse.Namespace) -> Answer:
 def _adopt(args: argparse.Namespace) -> Answer:
     """Prepare a bundle, and try it."""
     from monai_fairfl.bundle.adoption import adopt_bundle
+    from monai_fairfl.bundle.sites import data_folders
+    from monai_fairfl.cli.choosing import require_two_sites
 
-    out = None if args.out is None else Path(args.out)
-    root = None
-    first_site = None
+    sites: dict[str, Path] = {}
     if args.data is not None:
         root = Path(args.data).absolute()
-        sites = _sites(root)
-        first_site = sites[0]
-    adoption = adopt_bundle(Path(args.name), out, first_site, args.data_key, args.replace)
-    lines = [f"{adoption.bundle}: wrote {', '.join(adoption.written)}", "", "Changed"]
-    lines += [f"- {sentence}" for sentence in adoption.changed]
-    if adoption.left:
-        lines += ["", "Not changed", *[f"- {sentence}" for sentence in adoption.left]]
-    print("\n".join(lines), end="\n\n", file=progress_stream(args), flush=True)
+        sites = data_folders(root, any_folder=True)
+        require_two_sites(root, sites)
+    out = None if args.out is None else Path(args.out)
+    first = next(iter(sites.values()), None)
+    adoption = adopt_bundle(Path(args.name), out, first, args.data_key, args.replace)
+    say(f"{adoption.bundle}: wrote {', '.join(adoption.written)}")
+    for sentence in adoption.changed:
+        say(f"- changed: {sentence}")
+    for sentence in adoption.left:
+        say(f"- not changed: {sentence}")
     tried = None
     text = "Not tried: --data DATA, with one folder per hospital, tries two rounds of one step."
-    if root is not None:
-        names = [site.name for site in sites[:SITES]]
-        tried = _try(adoption.bundle, root, names, args.overrides)
+    if sites:
+        tried = _try(adoption.bundle, root, [*sites][:SITES], args.overrides)
         text = (
             f"Tried: two rounds of one step with {SITES} sites.\n"
             f"Train: monai-fairfl train {args.data} --bundle {adoption.bundle}"
         )
-    data = {
-        "bundle": str(adoption.bundle),
-        "written": adoption.written,
-        "changed": adoption.changed,
-        "left": adoption.left,
-        "tried": tried,
-    }
-    return Answer(data, text)
-
-
-def _sites(root: Path) -> list[Path]:
-    """The folders of the sites, at least two."""
-    from monai_fairfl.bundle.sites import data_folders
-    from monai_fairfl.cli.choosing import require_two_sites
-
-    if not root.is_dir():
-        raise ConfigError(f"{root} is no folder: --data names the folder of all hospitals")
-    folders = data_folders(root, any_folder=True)
-    require_two_sites(root, folders)
-    return list(folders.values())
+    data = {"bundle": str(adoption.bundle), "written": adoption.written, "tried": tried}
+    return Answer({**data, "changed": adoption.changed, "left": adoption.left}, text)
 
 
 def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any]) -> str:
@@ -162,24 +130,65 @@ def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any
         FairFLError: why it failed. The run and its log stay.
     """
     from monai_fairfl.bundle.adoption import OVERLAY
-    from monai_fairfl.cli.options import federation_line
-    from monai_fairfl.cli.running import require_end
-    from monai_fairfl.utils.plain_values import object_of_json
+    from monai_fairfl.bundle.configuration import read_keys
+    from monai_fairfl.cli.running import federation_line
 
     folder = Path(tempfile.mkdtemp(prefix="adopt-"))
-    overlay = object_of_json((bundle / OVERLAY).read_bytes())
-    overrides = {name: value for name, value in ONE_STEP.items() if name in overlay}
+    known = read_keys(bundle / OVERLAY)
+    overrides = {name: value for name, value in ONE_STEP.items() if name in known}
     overrides.update(given)
     line = federation_line(
         bundle, root, folder / "run", overrides=overrides, site_names=sites, **CHECK
     )
+    log = folder / "log.txt"
     try:
-        line.run(folder / "log.txt")
-        require_end(folder / "run")
+        line.run(log)
     except FairFLError as error:
         raise ConfigError(
-            f"the files are written, but two rounds of one step failed: {error}. The log is "
-            f"{folder / 'log.txt'}; after a change of the overlay try it with {line.text}"
+            f"the files are written, but two rounds of one step failed: {error}. The log is {log}; "
+            f"after a change of the overlay try it with {line.text}"
         ) from error
     shutil.rmtree(folder)
     return line.text
+
+
+# --- strategies
+
+
+def strategies_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``strategies``."""
+    command.add_argument(
+        "name", metavar="NAME|PATH", nargs="?", help="one, or a part such as Krum, or your own"
+    )
+
+
+def strategies(args: argparse.Namespace) -> Answer:
+    """List the strategies that a federation can be run with, or show one in full.
+
+    It can be one of your own. Every strategy also takes the parts of docs/methods/composition.md.
+
+    examples:
+      monai-fairfl strategies
+      monai-fairfl strategies FedCE
+      monai-fairfl strategies my_methods.MyStrategy
+    """
+    from monai_fairfl.strategies.base import Strategy
+    from monai_fairfl.strategies.registry import find, shipped
+    from monai_fairfl.utils.named_classes import arguments_of
+
+    # As a federation is given it, its arguments do not matter here.
+    asked = (args.name or "").partition("(")[0].strip()
+    described = {}
+    lines = []
+    for name, kind in ({asked: find(asked)} if asked else shipped()).items():
+        is_strategy = issubclass(kind, Strategy)
+        own = arguments_of(kind, Strategy if is_strategy else object)
+        arguments = [one.replace(annotation=one.empty) for one in own.values()]
+        if is_strategy:
+            arguments.append(inspect.Parameter("parts", inspect.Parameter.VAR_KEYWORD))
+        call = f"{name}{inspect.Signature(arguments)}"
+        text = inspect.getdoc(kind) or ""
+        described[name] = {"call": call, "docstring": text}
+        shown = text if args.name else text.partition("\n\n")[0]
+        lines += [call, textwrap.indent(shown, "    "), ""]
+    return Answer({"strategies": described}, "\n".join(lines))

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from monai_fairfl.bundle.configuration import read_metadata, takes_any_folder
-from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
+from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
 from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.data.image_files import is_nifti
 from monai_fairfl.data.sites import find_cases, site_folders
@@ -21,7 +21,7 @@ from monai_fairfl.workflow.photographs import in_colour
 PROSTATE = "prostate_mri_segmentation"
 FUNDUS = "fundus_disc_cup_segmentation"
 
-KINDS = {PROSTATE: "volumes", FUNDUS: "photographs"}
+KINDS = {PROSTATE: "volumes (NIfTI)", FUNDUS: "photographs"}
 """Shipped bundle -> the images that it is for."""
 
 STRUCTURES = {FUNDUS: ("disc", "cup")}
@@ -37,55 +37,37 @@ def chosen_bundle(root: Path, given: str | None = None) -> Path:
 
     Raises:
         DataError: when the folder holds no hospitals, or of two kinds.
-        ConfigError: when it holds one hospital only, or the bundle that was given is none, or for
-            images of another kind.
+        ConfigError: when it holds one hospital only, or the bundle that was given is none, or a
+            shipped one, or a copy, for images of the other kind.
     """
     bundle = None if given is None else locate_bundle(given)
-    if bundle is not None and takes_any_folder(bundle):
-        require_two_sites(root, data_folders(root, any_folder=True))
-        return bundle
-    folders = site_folders(root)
+    any_folder = bundle is not None and takes_any_folder(bundle)
+    folders = data_folders(root, any_folder=True) if any_folder else site_folders(root)
     require_two_sites(root, folders)
+    if any_folder and bundle is not None:
+        return bundle
+    fitting = bundle_for(folders)
     if bundle is None:
-        return find_bundle(bundle_for(folders))
-    _require_its_kind(bundle, root, folders)
+        return find_bundle(fitting)
+    # A copy has the name of its original in its metadata.
+    shipped = {read_metadata(find_bundle(name))["name"]: name for name in KINDS}
+    kind = shipped.get(read_metadata(bundle).get("name"), fitting)
+    if kind != fitting:
+        raise ConfigError(
+            f"{root} holds {KINDS[fitting]}, and {bundle.name} is for {KINDS[kind]}: leave "
+            f"--bundle out, or name {fitting}"
+        )
     return bundle
 
 
-def _require_its_kind(bundle: Path, root: Path, folders: Mapping[str, Path]) -> None:
-    """Refuse a shipped bundle, or a copy, for images of the other kind; others may take any.
-
-    Raises:
-        ConfigError: naming the bundle for these images.
-    """
-    of_bundle = _shipped_name(bundle)
-    if of_bundle is None:
-        return
-    of_images = bundle_for(folders)
-    if of_bundle != of_images:
-        raise ConfigError(
-            f"{root} holds {KINDS[of_images]}, and {bundle.name} is for {KINDS[of_bundle]}: leave "
-            f"--bundle out, or name {of_images}"
-        )
-
-
-def _shipped_name(bundle: Path) -> str | None:
-    """The shipped bundle that a bundle is, or was copied from; ``None`` for one of one's own."""
-    name = read_metadata(bundle).get("name")
-    for shipped in bundle_names():
-        if read_metadata(find_bundle(shipped)).get("name") == name:
-            return shipped
-    return None
-
-
 def require_two_sites(root: Path, folders: Mapping[str, Path]) -> None:
-    """Refuse a folder with one hospital.
+    """Refuse a folder with one hospital, by its name, or with none.
 
     Raises:
-        ConfigError: naming the hospital.
+        ConfigError: naming the folder above as the fix.
     """
     if len(folders) < 2:
-        found = f"one site, {', '.join(folders)}" if folders else "no site"
+        found = ", ".join(folders) or "no site"
         raise ConfigError(f"{root} holds {found}; a federation needs two: give the folder above")
 
 
@@ -95,9 +77,9 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
     Raises:
         DataError: when some hold volumes and others photographs, or grey pictures; all are named.
     """
-    volumes = []
-    photographs = []
-    grey = []
+    volumes: list[str] = []
+    photographs: list[str] = []
+    grey: list[str] = []
     for site, folder in folders.items():
         # What cannot be read is reported by the check of the whole site.
         try:
@@ -105,29 +87,19 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
             if is_nifti(image):
                 volumes.append(site)
                 continue
-            coloured = _is_coloured(image)
+            with Image.open(image) as picture:
+                coloured = in_colour(np.asarray(picture.convert("RGB")))
         except (DataError, OSError):
             continue
-        photographs.append(site)
-        if not coloured:
-            grey.append(site)
+        (photographs if coloured else grey).append(site)
     if grey:
         raise DataError(
-            f"{', '.join(grey)} hold grey pictures, such as slices: no bundle of this package is "
-            "for these. Give volumes (NIfTI) or colour photographs of the fundus, or make a bundle "
-            "of your own (docs/own_bundle.md)"
+            f"{', '.join(grey)} hold grey pictures, such as slices: give volumes (NIfTI) or colour "
+            "photographs of the fundus, or make a bundle of your own (docs/own_bundle.md)"
         )
     if volumes and photographs:
         raise DataError(
-            f"two kinds of sites: {', '.join(volumes)} hold volumes (NIfTI), "
-            f"{', '.join(photographs)} photographs; they cannot train one model. Put each kind "
-            "into a folder of its own and try these one after the other"
+            f"{', '.join(volumes)} hold volumes (NIfTI) and {', '.join(photographs)} photographs, "
+            "which cannot train one model: put each kind into a folder of its own"
         )
-    if photographs:
-        return FUNDUS
-    return PROSTATE
-
-
-def _is_coloured(image: str) -> bool:
-    with Image.open(image) as picture:
-        return in_colour(np.asarray(picture.convert("RGB")))
+    return FUNDUS if photographs else PROSTATE

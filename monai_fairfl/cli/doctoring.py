@@ -8,20 +8,21 @@ import argparse
 import importlib.metadata
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monai_fairfl.cli.build import build_of
-from monai_fairfl.cli.command import STEREO, Answer, add_stereo, positive, progress_stream, whole
-from monai_fairfl.errors import ConfigError, DataError
+import monai_fairfl
+from monai_fairfl.cli.options import STEREO, Answer, add, number, say
+from monai_fairfl.errors import ConfigError, DataError, FairFLError
 from monai_fairfl.utils.terminal import warnings_as_notes
 
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
 PACKAGE = "monai-fairfl"
-FOR_USERS = ("report", "nvflare", "flower", "dicom", "onnx", "tracking")
-"""Extras for users, in the order of the list; the others are for developers."""
 
 NEEDS = {
     "report": "the page report.html",
@@ -31,9 +32,7 @@ NEEDS = {
     "onnx": "export to ONNX",
     "tracking": "curves in TensorBoard",
 }
-"""Extra -> what it is for."""
-
-OLDEST_PYTHON = ">=3.10"
+"""Extra for users -> what it is for."""
 
 GIB = 2**30
 LEAST_DISK = 2 * GIB
@@ -43,7 +42,6 @@ LEAST_MEMORY = GIB
 """Of a training with a process of its own: libraries, network and images of small sites."""
 
 OK, NOTE, WRONG = "ok", "note", "WRONG"
-COUNTED = {NOTE: "to note", WRONG: "wrong"}
 NOT_RIGHT = 2
 
 LINE_OF_SITE = (
@@ -53,15 +51,10 @@ LINE_OF_SITE = (
 """What is said of a site whose split is written."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the answer.
+class Finding(NamedTuple):
+    """One line of the answer: what was looked at, what was found, and what to do, if anything.
 
-    Args:
-        what: was looked at.
-        status: ``ok``, ``note`` where something optional is missing, or ``WRONG``.
-        found: in words.
-        fix: what to do; empty where nothing is to be done.
+    The status is ``ok``, ``note`` where something optional is missing, or ``WRONG``.
     """
 
     what: str
@@ -76,10 +69,8 @@ class Finding:
         >>> Finding("Python", "ok", "3.11.2").line
         'ok     Python: 3.11.2'
         """
-        text = f"{self.status:<6} {self.what}: {self.found}"
-        if self.fix:
-            text = f"{text.rstrip('.')}; {self.fix}"
-        return text
+        fix = f"; {self.fix}" if self.fix else ""
+        return f"{self.status:<6} {self.what}: {self.found.rstrip('.')}{fix}"
 
 
 def doctor_options(command: argparse.ArgumentParser) -> None:
@@ -88,50 +79,39 @@ def doctor_options(command: argparse.ArgumentParser) -> None:
         "folder",
         metavar="DATA",
         nargs="?",
-        help=(
-            "one folder per hospital, one hospital's own folder or data list, its startup kit, or "
-            "its folder for Flower"
-        ),
+        help="one folder per hospital, one hospital's own folder or data list, its startup kit, or "
+        "its folder for Flower",
     )
     command.add_argument("--verbose", action="store_true", help="also show what is fine")
     lists = command.add_argument_group("split of the data into cases")
     lists.add_argument(
         "--write-lists",
         metavar="PATH",
-        help=(
-            "write the split: a file for one hospital; for several a folder, which gets a file "
-            "SITE.json for each; lists that are there are kept"
-        ),
+        help="write the split: a file for one hospital; for several a folder, which gets a file "
+        "SITE.json for each; lists that are there are kept",
     )
     lists.add_argument(
         "--structures",
         nargs="+",
         metavar="NAME",
-        help=(
-            "nested structures, the outermost first, whose pixel values the list records "
-            "(default: those of the bundle for these images)"
-        ),
+        help="nested structures, the outermost first (default: those of the images' bundle)",
     )
     lists.add_argument(
         "--folds",
-        type=positive,
+        type=number("[1, inf)"),
         metavar="K",
         help="split into K folds for cross-validation, in place of 0.5/0.25/0.25",
     )
     lists.add_argument(
         "--fold",
-        type=whole,
+        type=number("[0, inf)"),
         metavar="F",
         help="which fold of --folds to test, counted from 0 (default: 0)",
     )
     lists.add_argument(
-        "--seed",
-        type=whole,
-        default=0,
-        metavar="S",
-        help="seed of the shuffle before the split (default: 0)",
+        "--seed", type=number("[0, inf)"), default=0, help="of the shuffle before the split"
     )
-    add_stereo(lists)
+    add(lists, "--stereo")
     policy = command.add_argument_group("what NVIDIA FLARE must allow for jobs that bring no code")
     policy.add_argument(
         "--flare-policy",
@@ -144,10 +124,7 @@ def doctor_options(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="CLASS",
-        help=(
-            "your own classes that a job may name, such as my_methods.MyStrategy; for "
-            "the server's kit only"
-        ),
+        help="your own classes that a job may name; for the server's kit only",
     )
 
 
@@ -172,175 +149,131 @@ def doctor(args: argparse.Namespace) -> Answer:
         return _flare_policy(args)
     if args.write_lists is not None:
         return _write_lists(args)
-    findings = [*environment(), *extras(), *machine(Path.cwd())]
+    findings = [*_environment(), *_machine(Path.cwd())]
     found: dict[str, Any] = {}
-    text = ""
+    lines = []
     if args.folder:
+        from monai_fairfl.transports.engines.site_settings import SITE_FILE
+
         folder = Path(args.folder).absolute()
-        if _has_own_settings(folder):
-            findings.append(own_settings(folder))
+        if (folder / SITE_FILE).is_file() or _is_kit(folder):
+            findings.append(_own_settings(folder))
         else:
             of_data, found, text = _data(folder, args)
             findings += of_data
+            lines += [text] if text else []
+    lines += [one.line for one in findings if args.verbose or one.status != OK]
     counts = {status: sum(one.status == status for one in findings) for status in (OK, NOTE, WRONG)}
-    lines = [one.line for one in findings if args.verbose or one.status != OK]
-    others = [f"{counts[status]} {words}" for status, words in COUNTED.items() if counts[status]]
-    lines.append(", ".join([f"{counts[OK]} fine", *others]))
-    data = {"checks": [asdict(finding) for finding in findings], **found}
-    return Answer(data, "\n".join([*filter(None, [text]), *lines]), NOT_RIGHT * bool(counts[WRONG]))
+    words = {OK: "fine", NOTE: "to note", WRONG: "wrong"}
+    counted = [f"{n} {words[status]}" for status, n in counts.items() if n or status == OK]
+    data = {"checks": [one._asdict() for one in findings], **found}
+    return Answer(data, "\n".join([*lines, ", ".join(counted)]), NOT_RIGHT * bool(counts[WRONG]))
 
 
-# --- environment
+# --- environment and machine
 
 
-def environment() -> Iterator[Finding]:
-    """Python, the system, and each library that this package needs, against what it supports."""
-    from packaging.specifiers import SpecifierSet
+def build_of() -> str:
+    """The version, with the git commit where the package runs from a checkout.
+
+    >>> build_of().startswith(monai_fairfl.__version__)
+    True
+    """
+    version: str = monai_fairfl.__version__
+    checkout = Path(monai_fairfl.__file__).resolve().parent.parent
+    # An environment may lie inside the repository of something else.
+    if not (checkout / ".git").exists() or not (checkout / "setup.py").is_file():
+        return version
+    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        done = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        # There is no git, or the checkout belongs to another account.
+        return f"{version} (a checkout, commit unknown)"
+    return f"{version} (commit {done.stdout.strip().replace('-dirty', ', changed since')})"
+
+
+def _environment() -> Iterator[Finding]:
+    """Python, the system and each library that is needed; and a line for each extra."""
+    from packaging.requirements import Requirement
 
     yield Finding(PACKAGE, OK, build_of())
-    python = platform.python_version()
-    if python in SpecifierSet(OLDEST_PYTHON):
-        yield Finding("Python", OK, python)
-    else:
-        fix = f"make an environment with Python {OLDEST_PYTHON}"
-        yield Finding("Python", WRONG, python, fix)
+    yield Finding("Python", OK, platform.python_version())
     system = platform.system()
-    if system in ("Linux", "Darwin"):
-        yield Finding("system", OK, f"{system} {platform.release()}")
-    else:
-        fix = "use Linux or macOS: a run's folder is locked with a Unix call"
-        yield Finding("system", WRONG, system, fix)
-    for name, specifier in _requirements(None):
-        yield library(name, specifier)
+    fix = "" if system in ("Linux", "Darwin") else "use Linux or macOS: a run's folder is locked"
+    yield Finding("system", WRONG if fix else OK, f"{system} {platform.release()}", fix)
+
+    needed: list[Requirement] = []
+    # A checkout on PYTHONPATH is not installed.
+    with suppress(importlib.metadata.PackageNotFoundError):
+        needed = [Requirement(text) for text in importlib.metadata.requires(PACKAGE) or []]
+    for one in needed:
+        if one.marker is None or one.marker.evaluate({"extra": ""}):
+            is_fine, found = _library(one)
+            fix = "" if is_fine else f"pip install '{one.name}{one.specifier}'"
+            yield Finding(one.name, OK if is_fine else WRONG, found, fix)
+    for extra, what in NEEDS.items():
+        libraries = []
+        for one in needed:
+            if one.marker and one.marker.evaluate({"extra": extra}) and "extra" in str(one.marker):
+                libraries.append(_library(one))
+        faults = [found for is_fine, found in libraries if not is_fine]
+        fix = f"pip install '{PACKAGE}[{extra}]' for {what}" if faults else ""
+        # Server and sites need the same version of some, such as nvflare.
+        found = ", ".join(faults or [found for _, found in libraries])
+        yield Finding(f"extra {extra}", NOTE if faults else OK, found, fix)
 
 
-def library(name: str, specifier: str) -> Finding:
-    """A library that is needed: whether it is installed, in a version that is supported.
-
-    >>> library("numpy", ">=1").status, library("numpy", "<1").fix
-    ('ok', "pip install 'numpy<1'")
-    >>> library("no-such-library", "").found
-    'not installed'
-    """
-    from packaging.specifiers import SpecifierSet
-
-    fix = f"pip install '{name}{specifier}'"
+def _library(requirement: Requirement) -> tuple[bool, str]:
+    """Whether a library is installed in a version that is supported; and in words."""
+    name, supported = requirement.name, requirement.specifier
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, WRONG, "not installed", fix)
-    if not SpecifierSet(specifier).contains(version, prereleases=True):
-        return Finding(name, WRONG, f"{version}, supported is {specifier}", fix)
-    return Finding(name, OK, version)
+        return False, f"{name} is not installed"
+    if supported.contains(version, prereleases=True):
+        return True, f"{name} {version}"
+    return False, f"{name} {version}, supported is {supported}"
 
 
-def extras() -> Iterator[Finding]:
-    """The optional libraries, one line for each extra."""
-    for extra in FOR_USERS:
-        faults = []
-        installed = []
-        for name, specifier in _requirements(extra):
-            found = library(name, specifier)
-            if found.status == WRONG:
-                faults.append(f"{name} {found.found}")
-            else:
-                installed.append(f"{name} {found.found}")
-        if faults:
-            fix = f"pip install '{PACKAGE}[{extra}]' for {NEEDS[extra]}"
-            yield Finding(f"extra {extra}", NOTE, ", ".join(faults), fix)
-        else:
-            # Server and sites need the same version of some, such as nvflare.
-            versions = ", ".join(installed) or "no library is listed"
-            yield Finding(f"extra {extra}", OK, f"{versions}, for {NEEDS[extra]}")
-
-
-def _requirements(extra: str | None) -> Iterator[tuple[str, str]]:
-    """Name and supported versions of what the package needs, or an extra of it."""
-    from packaging.requirements import Requirement
-
-    try:
-        written = importlib.metadata.requires(PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError:
-        # A checkout on PYTHONPATH that is not installed.
-        written = []
-    for text in written:
-        requirement = Requirement(text)
-        of_all = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if extra is None and of_all:
-            yield requirement.name, str(requirement.specifier)
-        elif extra is not None and not of_all and requirement.marker is not None:
-            if requirement.marker.evaluate({"extra": extra}):
-                yield requirement.name, str(requirement.specifier)
-
-
-# --- machine
-
-
-def machine(folder: Path) -> Iterator[Finding]:
+def _machine(folder: Path) -> Iterator[Finding]:
     """Cores, GPU, precision, free memory, and free disk of the folder in which runs are written."""
     from monai_fairfl.utils.machine import free_memory, usable_cores
 
     yield Finding("cores", OK, f"{usable_cores()} usable")
-    gpu = _gpu()
-    yield gpu
-    if gpu.status != WRONG:
-        yield _precision()
-    memory = free_memory()
-    fix = "end other programs, or train with --jobs 1 and small images (--quick)"
-    yield enough("free memory", memory, LEAST_MEMORY, fix)
-    fix = f"make space, or work in a folder elsewhere than {folder}"
-    yield enough("free disk", shutil.disk_usage(folder).free, LEAST_DISK, fix)
-
-
-def enough(what: str, free: int, least: int, fix: str) -> Finding:
-    """Whether so many bytes will do.
-
-    >>> enough("free disk", 3 * 2**30, 2**30, "make space").line
-    'ok     free disk: 3.0 GiB'
-    """
-    found = f"{free / GIB:.1f} GiB"
-    if free >= least:
-        return Finding(what, OK, found)
-    return Finding(what, WRONG, f"{found}, a training needs {least / GIB:.1f} GiB", fix)
-
-
-def _gpu() -> Finding:
     try:
         import torch
+
+        from monai_fairfl.utils.devices import has_bfloat16
     except Exception as error:  # whatever an installation that is broken raises
-        return Finding("GPU", WRONG, f"torch cannot be imported: {error}", "install torch again")
-    if not torch.cuda.is_available():
-        fix = "trainings use processors; for a GPU install the CUDA build of torch and a driver"
-        return Finding("GPU", NOTE, "none that torch can use", fix)
-    names = []
-    for number in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(number)
-        names.append(f"cuda:{number} {properties.name}, {properties.total_memory / GIB:.0f} GiB")
-    return Finding("GPU", OK, "; ".join(names))
-
-
-def _precision() -> Finding:
-    """What a recipe that trains in bfloat16 where the hardware has it uses on each device."""
-    import torch
-
-    from monai_fairfl.utils.devices import has_bfloat16
-
-    devices = ["cpu", *[f"cuda:{number}" for number in range(torch.cuda.device_count())]]
-    found = []
-    for device in devices:
-        precision = "bfloat16" if has_bfloat16(device) else "float32, without bfloat16 in hardware"
-        found.append(f"{device} {precision}")
-    return Finding("training precision", OK, "; ".join(found))
+        fault = f"torch cannot be imported: {error}"
+        yield Finding("GPU", WRONG, fault, "install torch again")
+    else:
+        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        shown = [f"{gpu} {torch.cuda.get_device_properties(gpu).name}" for gpu in gpus]
+        fix = (
+            "" if gpus else "trainings use processors; a GPU needs torch's CUDA build and a driver"
+        )
+        yield Finding("GPU", OK if gpus else NOTE, "; ".join(shown) or "none for torch", fix)
+        kinds = [
+            f"{one} {'bfloat16' if has_bfloat16(one) else 'float32'}" for one in ("cpu", *gpus)
+        ]
+        yield Finding("training precision", OK, "; ".join(kinds))
+    less = "end other programs, or train with --jobs 1 and small images (--quick)"
+    elsewhere = f"make space, or work in a folder elsewhere than {folder}"
+    disk = shutil.disk_usage(folder).free
+    for what, free, least, fix in (
+        ("free memory", free_memory(), LEAST_MEMORY, less),
+        ("free disk", disk, LEAST_DISK, elsewhere),
+    ):
+        found = f"{free / GIB:.1f} GiB"
+        if free >= least:
+            yield Finding(what, OK, found)
+        else:
+            yield Finding(what, WRONG, f"{found}, a training needs {least / GIB:.1f} GiB", fix)
 
 
 # --- a hospital's own settings, and data
-
-
-def _has_own_settings(folder: Path) -> bool:
-    """Whether a folder is a startup kit, or a site's folder for Flower with its settings."""
-    from monai_fairfl.transports.engines.site_settings import SITE_FILE
-
-    return _is_kit(folder) or (folder / SITE_FILE).is_file()
 
 
 def _is_kit(folder: Path) -> bool:
@@ -348,30 +281,28 @@ def _is_kit(folder: Path) -> bool:
     return (folder / "startup").is_dir() and (folder / "local").is_dir()
 
 
-def own_settings(root: Path) -> Finding:
+def _own_settings(root: Path) -> Finding:
     """The settings in a startup kit, or in a folder for Flower, read as a job's site reads them."""
-    from monai_fairfl.errors import FairFLError
     from monai_fairfl.transports.engines.site import Site
     from monai_fairfl.transports.engines.site_settings import SITE_FILE
 
     is_kit = _is_kit(root)
-    what = f"kit {root.name}" if is_kit else f"site {root.name}"
+    what = f"{'kit' if is_kit else 'site'} {root.name}"
     if is_kit and not (root / "startup" / "fed_client.json").exists():
         fix = "give a hospital's kit, or a folder of data"
         return Finding(what, WRONG, "no kit of a hospital: no startup/fed_client.json", fix)
     try:
         site = Site(root.name, root, job={})
         settings = site.settings()
-        bundle_root = site.bundle_root(settings) if settings.bundle else root
-        images = site.images(settings, bundle_root)
+        images = site.images(settings, site.bundle_root(settings) if settings.bundle else root)
     except (FairFLError, TypeError, ValueError) as error:
         return Finding(what, WRONG, f"{SITE_FILE}: {error}")
     if not images.exists():
         fix = f"mend dataset_dir in {root / SITE_FILE}"
         return Finding(what, WRONG, f"the images {images} do not exist", fix)
     found = f"{SITE_FILE} can be read; images in {images}"
-    datalist = settings.overrides.get("datalist_file")
-    if isinstance(datalist, str) and not datalist.startswith("$") and not Path(datalist).exists():
+    datalist = str(settings.overrides.get("datalist_file", "$"))
+    if not datalist.startswith("$") and not Path(datalist).exists():
         fix = "correct datalist_file if you made a split; else a job makes a new split there"
         return Finding(what, NOTE, f"{found}; no data list {datalist}", fix)
     return Finding(what, OK, found)
@@ -386,11 +317,10 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
     from monai_fairfl.data.checks import overview
     from monai_fairfl.data.sites import sites_at
-    from monai_fairfl.errors import FairFLError
 
     what = f"data {root.name}"
     split = _split_settings(args)
-    findings = []
+    wrong = []
     bundle = ""
     try:
         with warnings_as_notes() as notes:
@@ -400,35 +330,30 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
     try:
         bundle = bundle_for(folders)
     except FairFLError as error:
-        findings.append(Finding(what, WRONG, str(error)))
+        wrong.append(Finding(what, WRONG, str(error)))
     structures: Sequence[str] = args.structures or STRUCTURES.get(bundle, ())
     stereo = STEREO[args.stereo]
-    found, text = overview(folders, structures, stereo, notes, _reading(args), root, **split)
-    findings += [Finding(what, WRONG, problem) for problem in found["problems"]]
-    is_one_hospital = root in folders.values()
-    if len(folders) < 2 and not is_one_hospital:
+    found, text = overview(folders, structures, stereo, notes, _reading, root, **split)
+    wrong += [Finding(what, WRONG, problem) for problem in found["problems"]]
+    about = "one hospital" if root in folders.values() else f"sites {', '.join(folders)}"
+    if len(folders) < 2 and root not in folders.values():
         fix = "a federation needs two: give the folder above"
-        findings.append(Finding(what, WRONG, "one site alone", fix))
-    if not findings:
-        about = f"{len(folders)} sites ({', '.join(folders)})"
-        if is_one_hospital:
-            about = "one hospital"
-        findings = [Finding(what, OK, f"{about}, for the bundle {bundle}")]
-    return findings, found, text
+        wrong.append(Finding(what, WRONG, "one site alone", fix))
+    return wrong or [Finding(what, OK, f"{about}, for the bundle {bundle}")], found, text
 
 
 def _split_settings(args: argparse.Namespace) -> dict[str, int]:
     """The arguments of ``split_cases`` that the user chose."""
-    if args.folds is None:
-        if args.fold is not None:
-            raise ConfigError(f"--fold {args.fold} needs --folds, the number of folds")
-        return {"seed": args.seed}
-    return {"seed": args.seed, "folds": args.folds, "fold": args.fold or 0}
+    if args.folds is not None:
+        return {"seed": args.seed, "folds": args.folds, "fold": args.fold or 0}
+    if args.fold is not None:
+        raise ConfigError(f"--fold {args.fold} needs --folds, the number of folds")
+    return {"seed": args.seed}
 
 
-def _reading(args: argparse.Namespace) -> Callable[[str], None]:
-    """What shows that the files of a site are read, which may take minutes."""
-    return lambda site: print(f"Reading {site} ...", file=progress_stream(args), flush=True)
+def _reading(site: str) -> None:
+    """Show that the files of a site are read, which may take minutes."""
+    say(f"Reading {site} ...")
 
 
 def _write_lists(args: argparse.Namespace) -> Answer:
@@ -446,28 +371,24 @@ def _write_lists(args: argparse.Namespace) -> Answer:
         root = Path(args.folder).absolute()
         folders = sites_at(root)
         structures: Sequence[str] = args.structures or ()
-        if not structures:
-            # Images of a bundle of one's own have none.
-            with suppress(DataError):
-                structures = STRUCTURES.get(bundle_for(folders), ())
-        files = {site: out / f"{site}.json" for site in folders}
-        if root in folders.values():
-            files = dict.fromkeys(folders, out)
+        # Images of a bundle of one's own have none.
+        with suppress(DataError):
+            structures = structures or STRUCTURES.get(bundle_for(folders), ())
+        is_one = root in folders.values()
+        files = {site: out if is_one else out / f"{site}.json" for site in folders}
         there = [str(file) for file in files.values() if file.exists()]
-
         names = {str(folder): site for site, folder in folders.items()}
-        reading = _reading(args)
         sites: dict[str, dict[str, Any]] = {}
 
         def check(folder: str) -> None:
-            reading(names[folder])
+            _reading(names[folder])
             sites[names[folder]] = check_cases(folder, structures, stereo=STEREO[args.stereo])
 
-        check_sites({site: str(folder) for site, folder in folders.items()}, check)
+        check_sites({site: folder for folder, site in names.items()}, check)
         for site, found in sites.items():
             values = found.get("values")
             parts = site_datalist(folders[site], files[site], structures, values, **split)
-            found.update({part: len(cases) for part, cases in parts.items()})
+            found |= {part: len(cases) for part, cases in parts.items()}
             found["file"] = str(files[site])
     lines = [LINE_OF_SITE.format(**site) for site in sites.values()]
     lines += [f"note: {note}" for note in notes]

@@ -13,17 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import (
-    Answer,
-    add_recipe,
-    add_settings,
-    out_folder,
-    progress_stream,
-)
+from monai_fairfl.cli.options import LOG, Answer, add, add_keys, keys_given, out_folder, say
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.plain_values import object_of_json
 
 ENGINES = ("flare", "flower")
+
+OF_A_RECIPE = ("rounds", "local_epochs", "config", "overrides")
+"""Keys that a job takes from the bundle's own files."""
 
 NAMES_OF_A_JOB = {"rounds": "num_rounds", "initial": "initial_ckpt"}
 """Key of ``federate.json`` -> argument of a job, where they differ."""
@@ -32,65 +28,55 @@ SECONDS_BETWEEN_LOOKS = 1.0
 """How often the progress of a simulation is looked at."""
 
 
-def job_options(command: argparse._ActionsContainer) -> None:
+def job_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a job that is written."""
-    from monai_fairfl.cli.options import add_keys
-
-    command.add_argument(
+    job = command.add_argument_group("with --engine")
+    job.add_argument(
         "--strategy",
-        metavar="STRATEGY",
-        help=(
-            "name of a shipped strategy, with arguments such as \"FedCE('sum')\"; the "
-            "dotted path of your own (MODULE.NAME, its folder on PYTHONPATH); or a "
-            "configuration (default: FedCE)"
-        ),
+        help="a strategy, such as \"FedCE('sum')\", or the dotted path of your own, MODULE.NAME, "
+        "with its folder on PYTHONPATH; or a configuration (default: FedCE)",
     )
-    add_recipe(command)
-    add_settings(command)
-    command.add_argument(
+    add(job, "--quick", "--recipe", "--settings")
+    job.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
         help="how long to wait for the sites' replies to each request (default: for all)",
     )
-    command.add_argument(
-        "--name", metavar="NAME", help="name of the job and its run (default: BUNDLE-STRATEGY)"
-    )
-    command.add_argument(
+    job.add_argument("--name", help="of the job and its run (default: BUNDLE-STRATEGY)")
+    job.add_argument(
         "--no-custom-code",
         action="store_true",
-        help=(
-            "make a job of NVIDIA FLARE for sites that run only installed packages; see doctor "
-            "--flare-policy"
-        ),
+        help="a job of NVIDIA FLARE for sites that run only installed packages; see doctor "
+        "--flare-policy",
     )
     add_keys(command, ("rounds", "local_epochs", "overrides", "seed", "min_clients", "guards"))
 
 
-def job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
+def _job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
     """The arguments of a job: those of the bundle's recipe, the keys of a file, and the options.
 
     Raises:
         ConfigError: when there is no such recipe, or the file is none.
     """
-    from monai_fairfl.bundle.first_look import first_look, recipe
-    from monai_fairfl.cli.options import keys_given
+    from monai_fairfl.bundle.configuration import FEDERATE, read_keys
+    from monai_fairfl.bundle.first_look import quick_file, recipe_file
+    from monai_fairfl.cli.running import keys_in
 
-    trains = first_look(bundle) if args.quick else recipe(bundle, args.recipe)
-    keys: dict[str, Any] = {"rounds": trains.rounds, "local_epochs": trains.local_epochs}
-    if trains.config:
-        keys["config"] = list(trains.config)
-    overrides = dict(trains.overrides)
+    files = [bundle / FEDERATE]
+    if args.quick:
+        files.append(quick_file(bundle))
+    if args.recipe is not None:
+        files.append(recipe_file(bundle, args.recipe))
+    of_bundle = keys_in([str(file) for file in files])
+    layers = [{name: of_bundle[name] for name in OF_A_RECIPE if of_bundle.get(name)}]
     if args.settings is not None:
-        try:
-            of_file = object_of_json(args.settings.read_bytes())
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"--settings {args.settings} cannot be read: {error}") from error
-        overrides.update(of_file.pop("overrides", {}))
-        keys.update(of_file)
-    given = keys_given(args)
-    overrides.update(given.pop("overrides", {}))
-    keys.update(given)
+        layers.append(read_keys(args.settings))
+    keys: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
+    for layer in (*layers, keys_given(args)):
+        overrides |= layer.get("overrides", {})
+        keys |= layer
     if overrides:
         keys["overrides"] = overrides
     for name in ("timeout", "name"):
@@ -109,10 +95,9 @@ def export_job(args: argparse.Namespace) -> Answer:
     bundle = locate_bundle(args.what)
     from monai_fairfl.strategies.registry import strategy_of
 
-    arguments = {"bundle": args.what, **job_arguments(args, bundle)}
+    strategy = strategy_of(args.strategy or "FedCE")
+    arguments = {"bundle": args.what, **_job_arguments(args, bundle)}
     if args.strategy is not None:
-        # One that does not exist is refused before anything is made.
-        strategy_of(args.strategy)
         arguments["strategy"] = args.strategy
     if args.engine == "flower":
         from monai_fairfl.transports.flower.job import export_app
@@ -126,23 +111,16 @@ def export_job(args: argparse.Namespace) -> Answer:
 
     job = export_to_flare(args.out, custom_code=not args.no_custom_code, **arguments)
     lines = [f"{job}: written; submit it with: nvflare job submit -j {job}"]
-    own = own_classes(strategy_of(arguments.get("strategy", "FedCE")))
-    policy = "monai-fairfl doctor KIT --flare-policy --add"
-    if own and args.no_custom_code:
+    own = " ".join(own_classes(strategy))
+    if args.no_custom_code:
+        also = f" --also {own}" if own else ""
         lines.append(
-            f"It does not bring {', '.join(own)}: the server must have that installed or on "
-            f"PYTHONPATH, and in class_allow_list: {policy} --also {' '.join(own)}"
+            f"It brings no code: the server and every site must allow {ENTRY!r}, and the server "
+            f"must have installed and allow {own or 'nothing else'}: monai-fairfl doctor KIT "
+            f"--flare-policy --add{also}"
         )
     elif own:
-        lines.append(
-            f"It brings the code of {', '.join(own)}; the server must have installed what that "
-            "imports"
-        )
-    if args.no_custom_code:
-        lines.append(
-            f"It brings no code, so the server and every site must have {ENTRY!r} in "
-            f"class_allow_list of local/resources.json: {policy} adds it"
-        )
+        lines.append(f"It brings the code of {own}, and the server must have what that imports")
     allow = ENTRY if args.no_custom_code else None
     return Answer({"job": str(job), "allow": allow}, "\n".join(lines))
 
@@ -163,7 +141,7 @@ def simulate(args: argparse.Namespace) -> Answer:
 
     root = Path(args.folder).absolute()
     bundle = chosen_bundle(root, args.bundle)
-    arguments = {"strategy": "FedAvg", **job_arguments(args, bundle)}
+    arguments = {"strategy": "FedAvg", **_job_arguments(args, bundle)}
     arguments["bundle"] = args.bundle or bundle.name
     if args.strategy:
         [arguments["strategy"]] = args.strategy
@@ -178,14 +156,13 @@ def simulate(args: argparse.Namespace) -> Answer:
         from monai_fairfl.transports.flower.simulation import simulate_job as simulate_app
 
         start = partial(simulate_app, out, root, sites, watch, arguments.pop("jobs", None))
-    if not args.verbose:
-        print(f"Log: {out / 'log.txt'}", file=progress_stream(args), flush=True)
+    say(f"Into the folder {out}")
     # Standard output is for the answer of the command.
-    with output_into(out / "log.txt", args.verbose), descriptors_into(sys.stderr):
+    with output_into(out / LOG, args.verbose), descriptors_into(sys.stderr):
         run = start(**arguments)
-    page = run / "report.html"
-    report = str(page) if page.exists() else None
-    return Answer({"run": str(run), "report": report}, f"Run: {run}\n{text_of_report(run)}")
+    report = run / "report.html"
+    data = {"run": str(run), "report": str(report) if report.exists() else None}
+    return Answer(data, f"Run: {run}\n{text_of_report(run)}")
 
 
 @contextmanager
@@ -202,17 +179,17 @@ def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
 
     ended = threading.Event()
 
-    def look(display: RunsDisplay) -> None:
-        known = len(Schedule.read(run).seconds)
-        display.round_done(name, known)
-        while not ended.wait(SECONDS_BETWEEN_LOOKS):
-            seconds = Schedule.read(run).seconds
-            if len(seconds) > known:
-                known = len(seconds)
-                display.round_done(name, known)
+    def look() -> None:
+        known = -1
+        while not ended.is_set():
+            done = len(Schedule.read(run).seconds)
+            if done > known:
+                display.round_done(name, done)
+            known = done
+            ended.wait(SECONDS_BETWEEN_LOOKS)
 
     with RunsDisplay({name: rounds}) as display:
-        thread = threading.Thread(target=look, args=(display,), daemon=True)
+        thread = threading.Thread(target=look, daemon=True)
         thread.start()
         try:
             yield

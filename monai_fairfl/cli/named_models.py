@@ -13,11 +13,8 @@ from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
 from monai_fairfl.bundle.configuration import read_metadata, settings_of_files
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files.recipe import read_recipe
-from monai_fairfl.run.resuming import begun, ended, recorded_config
-
-CONFIG = "settings.json"
-"""What every run has, and no folder of data lists alone."""
+from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
+from monai_fairfl.run.resuming import SETTINGS, begun, ended, recorded_config
 
 
 def model_file(given: str) -> Path:
@@ -30,51 +27,42 @@ def model_file(given: str) -> Path:
         ConfigError: when there is none, or several.
     """
     path = Path(given).absolute()
+    if path.is_file():
+        return path
     if not path.is_dir():
-        if path.is_file():
-            return path
         raise ConfigError(f"{path} does not exist: name a model file, or the folder of a run")
-    of_run = path / GLOBAL_MODEL
-    if of_run.is_file():
-        if _trained_alone(path):
-            raise ConfigError(
-                f"{path} is of Standalone, in which each hospital trained a model of its own and "
-                "nobody the global one: name the run of a federation, or a hospital's model file"
-            )
-        return of_run
-    runs = []
-    # The runs of `try` are in the folder `run` of its own.
-    for file in sorted([*path.glob(f"*/{GLOBAL_MODEL}"), *path.glob(f"run/*/{GLOBAL_MODEL}")]):
-        if not _trained_alone(file.parents[1]):
-            runs.append(file.parents[1])
-    if len(runs) == 1:
-        return runs[0] / GLOBAL_MODEL
-    if runs:
-        names = ", ".join(str(run) for run in runs)
+    files = [path / GLOBAL_MODEL] if (path / GLOBAL_MODEL).is_file() else []
+    for depth in ("*", "run/*"):  # the runs of `try` are in the folder `run` of its own
+        files = files or sorted(path.glob(f"{depth}/{GLOBAL_MODEL}"))
+    federated = []
+    for file in files:
+        recipe = read_recipe(file)
+        if recipe is None or recipe.training.get("strategy") != "Standalone":
+            federated.append(file)
+    if len(federated) == 1:
+        return federated[0]
+    if federated:
+        names = ", ".join(str(file.parents[1]) for file in federated)
         raise ConfigError(f"{path} holds several runs: name one of {names}")
-    raise ConfigError(_why_no_model(path))
-
-
-def _why_no_model(path: Path) -> str:
-    """Why a folder has no model to use, and what to name instead."""
-    inner = sorted([*path.glob("*/ledger.jsonl"), *path.glob("run/*/ledger.jsonl")])
-    for run in (path, *[ledger.parent for ledger in inner]):
-        if begun(run) and not ended(run):
-            return (
-                f"{run} is a run that stopped, or still trains: give the same command again to "
-                "finish it (python -m monai.bundle also needs --resume True), or name another run"
-            )
-    if any(path.glob("cells/*/*/ledger.jsonl")):
-        return f"{path} is a comparison: name one of its trainings, which are in {path / 'cells'}"
-    if begun(path):
-        return f"{path} is a run without a global model: name a hospital's model file"
-    return f"{path / GLOBAL_MODEL} does not exist: name a model file, or the folder of a run"
-
-
-def _trained_alone(run: Path) -> bool:
-    """Whether every hospital of a run trained alone, so that its global model is the first one."""
-    recipe = read_recipe(run / GLOBAL_MODEL)
-    return recipe is not None and recipe.training.get("strategy") == "Standalone"
+    if files:
+        raise ConfigError(
+            f"{path} is of Standalone, in which each hospital trained a model of its own: name the "
+            "run of a federation, or a hospital's model file"
+        )
+    for depth in ("", "*/", "run/*/"):
+        for run in [ledger.parent for ledger in path.glob(f"{depth}ledger.jsonl")]:
+            if begun(run) and not ended(run):
+                raise ConfigError(
+                    f"{run} stopped, or still trains: the command that began it finishes it "
+                    "(python -m monai.bundle also needs --resume True)"
+                )
+    cells = path / "cells"
+    if any(cells.glob("*/*/ledger.jsonl")):
+        raise ConfigError(f"{path} is a comparison: name one of its trainings in {cells}")
+    raise ConfigError(
+        f"{path} is {'a run' if begun(path) else 'a folder'} without {GLOBAL_MODEL}: name a model "
+        "file, or the folder of a run with a global model"
+    )
 
 
 def bundle_of_model(model: Path, given: str | None) -> Path:
@@ -86,19 +74,39 @@ def bundle_of_model(model: Path, given: str | None) -> Path:
     if given is not None:
         return locate_bundle(given)
     recipe = read_recipe(model)
-    if recipe is None:
-        raise ConfigError(
-            f"{model} does not record how it was trained (it has no recipe): name its bundle with "
-            "--bundle"
-        )
-    for name in bundle_names():
-        bundle = find_bundle(name)
-        if read_metadata(bundle).get("name") == recipe.bundle:
+    for bundle in map(find_bundle, bundle_names()):
+        if recipe is not None and read_metadata(bundle).get("name") == recipe.bundle:
             return bundle
-    raise ConfigError(
-        f"{model} was trained by the bundle {recipe.bundle!r}, which is not shipped: name its "
-        "folder with --bundle"
-    )
+    by = "a bundle that it does not name (it has no recipe)"
+    if recipe is not None:
+        by = f"the bundle {recipe.bundle!r}, which is not shipped"
+    raise ConfigError(f"{model} was trained by {by}: name its folder with --bundle")
+
+
+def training_words(recipe: ModelRecipe | None) -> str:
+    """How a model was trained, and whether that was a first look; empty where it is not known.
+
+    >>> full = {"rounds": 60, "local_epochs": 4}
+    >>> known = {"strategy": "FedCE", "seed": 0, "local_epochs": 4, "full_run": full}
+    >>> words = training_words(ModelRecipe("Prostate", "1", {}, training=known | {"rounds": 3}))
+    >>> for sentence in words.split(". "):
+    ...     print(sentence)
+    The model: FedCE, 3 rounds of 4 local epochs, seed 0
+    It is of a first look: a full run has 60 rounds of 4 local epochs.
+    """
+    training = recipe.training if recipe is not None else {}
+    if not {"strategy", "rounds", "local_epochs"} <= set(training):
+        return ""
+    length = "{rounds} rounds of {local_epochs} local epochs"
+    words = f"The model: {training['strategy']}, {length.format(**training)}"
+    words += f", seed {training.get('seed')}."
+    if adapted := training.get("adapted"):
+        words += " Adapted to {hospital} in {epochs} epochs.".format(**adapted)
+    full = training.get("full_run") or {"rounds": 0, "local_epochs": 0}
+    epochs = training["rounds"] * (training["local_epochs"] or 0)
+    if epochs < full["rounds"] * full["local_epochs"]:
+        words += f" It is of a first look: a full run has {length.format(**full)}."
+    return words
 
 
 @dataclass(frozen=True)
@@ -115,21 +123,18 @@ class SiteOfRun:
     datalist: Path
     config: Mapping[str, Any]
 
-    def warning_of_other_data(self, data: Path) -> str:
-        """Say so where the site's data list is used in another folder, maybe of another hospital.
+    def split(self, data: Path) -> str:
+        """Which split into cases this is, in words.
 
         Args:
-            data: the folder in which it is used.
-
-        Returns:
-            Half a sentence; empty where the site had this folder, or the run does not say.
+            data: the folder in which it is used, maybe that of another hospital.
         """
         recorded = (self.config.get("data") or {}).get(self.name)
         if recorded is None or Path(recorded).resolve() == data.resolve():
-            return ""
+            return "that of the run"
         return (
-            f", whose {self.name} was in {recorded}: where this is another hospital of that name, "
-            "copy the model out of the run's folder"
+            f"that of the run, whose {self.name} was in {recorded}: where this is another hospital "
+            "of that name, copy the model out of the run's folder"
         )
 
     def settings(self) -> dict[str, Any]:
@@ -137,30 +142,20 @@ class SiteOfRun:
 
         A model's recipe does not have them: they are of the images.
         """
-        of_all = self.config.get("overrides") or {}
-        return settings_of_files({**of_all, **_of_site(self.config, self.name)})
+        own = (self.config.get("sites") or {}).get(self.name) or {}
+        return settings_of_files({**(self.config.get("overrides") or {}), **own})
 
 
 def site_of_run(model: Path, site: str) -> SiteOfRun | None:
     """A site of the run that a model is of; ``None``: it did not take part, or there is no run."""
-    # The run that holds the model, at whatever depth, or the comparison that it is of.
+    # The run that holds the model, at whatever depth, or the comparison that it is of. Without a
+    # run beside them, data lists are of no run: ``monai-fairfl doctor`` wrote them.
     for folder in model.parents:
-        # Without a run beside them, data lists are of no run: ``monai-fairfl doctor`` wrote them.
-        if not (folder / CONFIG).is_file():
+        if not (folder / SETTINGS).is_file():
             continue
-        try:
-            config = recorded_config(folder)
-        except ConfigError:  # of another program
-            continue
-        named = _of_site(config, site).get("datalist_file")
-        datalist = Path(named or folder / "datalists" / f"{site}.json")
+        config = recorded_config(folder)
+        own = (config.get("sites") or {}).get(site) or {}
+        datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
         if datalist.is_file():
             return SiteOfRun(site, datalist, config)
     return None
-
-
-def _of_site(config: Mapping[str, Any], site: str) -> Mapping[str, Any]:
-    """What a run's site adds to the settings of all."""
-    sites = config.get("sites")
-    found = sites.get(site) if isinstance(sites, Mapping) else None
-    return found if isinstance(found, Mapping) else {}

@@ -4,7 +4,7 @@
 
 A training itself is ``python -m monai.bundle run``: commands that train or use a model run such a
 line, which ``log.txt`` has, and the terminal with ``--verbose``. A command is a function from its
-arguments to an :class:`~monai_fairfl.cli.command.Answer`, and one that adds its options. It imports
+arguments to an :class:`~monai_fairfl.cli.options.Answer`, and one that adds its options. It imports
 what it needs, so ``--help`` is quick.
 """
 
@@ -18,21 +18,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
-from monai_fairfl.cli import (
-    adapting,
-    bundles,
-    demos,
-    doctoring,
-    exporting,
-    ledgers,
-    runs,
-    training,
-    using,
-    valuing,
-)
-from monai_fairfl.cli.command import Answer
+from monai_fairfl.cli import bundles, doctoring, finished, models, training, valuing
+from monai_fairfl.cli.options import Answer
 from monai_fairfl.errors import FairFLError, closest
 from monai_fairfl.utils.terminal import data_notes_shown_once
 
@@ -40,20 +29,20 @@ Options = Callable[[argparse.ArgumentParser], None]
 Command = Callable[[argparse.Namespace], Answer]
 
 COMMANDS: dict[str, tuple[Command, Options]] = {
-    "demo": (demos.demo, demos.demo_options),
+    "demo": (training.demo, training.demo_options),
     "doctor": (doctoring.doctor, doctoring.doctor_options),
     "try": (training.try_, training.try_options),
     "train": (training.train, training.train_options),
     "compare": (training.compare, training.compare_options),
     "value": (valuing.value, valuing.value_options),
-    "infer": (using.infer, using.infer_options),
-    "evaluate": (using.evaluate, using.evaluate_options),
-    "adapt": (adapting.adapt, adapting.adapt_options),
-    "report": (runs.report, runs.report_options),
-    "verify": (ledgers.verify, ledgers.verify_options),
+    "infer": (models.infer, models.infer_options),
+    "evaluate": (models.evaluate, models.evaluate_options),
+    "adapt": (models.adapt, models.adapt_options),
+    "report": (finished.report, finished.report_options),
+    "verify": (finished.verify, finished.verify_options),
     "bundle": (bundles.bundle, bundles.bundle_options),
-    "export": (exporting.export, exporting.export_options),
-    "strategies": (runs.strategies, runs.strategies_options),
+    "export": (models.export, models.export_options),
+    "strategies": (bundles.strategies, bundles.strategies_options),
 }
 """Name -> the function, whose docstring is the help, and what adds its options."""
 
@@ -73,17 +62,6 @@ COLOURS = {
 
 EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
-
-FILE_FAULTS: dict[type[OSError], str] = {
-    NotADirectoryError: "a part of this path is a file, where a folder is needed; name another "
-    "folder",
-    FileExistsError: "a file lies where a folder is needed; name another folder",
-    IsADirectoryError: "this is a folder, where a file is needed; name a file",
-    PermissionError: "you may not read or write here; name another place, or change the "
-    "permissions",
-    FileNotFoundError: "there is no such file or folder, and none can be made here; check the path",
-}
-"""What an error of the file system means for the user who named the path."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,22 +90,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = EXIT_FAILED  # until the command has ended
             answer = _answer(args)
             code = answer.code
-            _print(answer, args.json)
+            if args.json:
+                print(json.dumps(answer.data))
+            else:
+                # An error as text goes to standard error.
+                stream = sys.stderr if "error" in answer.data else sys.stdout
+                print(coloured(answer.text, stream), file=stream)
         finally:
             # What is still buffered must not fail later, when Python ends.
             print(end="", flush=True)
-    except BrokenPipeError:
-        _discard_output()
     except OSError as error:
-        print(f"monai-fairfl: standard output: {error.strerror}", file=sys.stderr)
-        _discard_output()
-        code = EXIT_FAILED
+        if not isinstance(error, BrokenPipeError):
+            print(f"monai-fairfl: standard output: {error.strerror}", file=sys.stderr)
+            code = EXIT_FAILED
+        # Python writes to standard output once more at its end: that goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
-
-
-def _discard_output() -> None:
-    """Python writes to standard output once more at its end: that goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _answer(args: argparse.Namespace) -> Answer:
@@ -143,45 +121,12 @@ def _answer(args: argparse.Namespace) -> Answer:
         line = "stopped; run the same command to continue a training"
         code = EXIT_INTERRUPTED
     except FairFLError as error:
-        line = _in_one_line(str(error))
+        # One line: its own lines may end without a full stop, or be items of a list.
+        line = re.sub(r"(?<=[.:;,])\s*\n\s*(- )?", " ", str(error).strip())
+        line = re.sub(r"\s*\n\s*(- )?", "; ", line)
     except OSError as error:
-        line = str(error)
-        if error.filename:
-            line = f"{error.filename}: {FILE_FAULTS.get(type(error), error.strerror)}"
+        line = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     return Answer({"error": line}, f"monai-fairfl: {line}", code)
-
-
-def _in_one_line(text: str) -> str:
-    """Join the lines of an error, which may end without a full stop or be items of a list.
-
-    >>> _in_one_line("an image was changed\\nPut it back")
-    'an image was changed. Put it back'
-    >>> _in_one_line("2 problems\\n- no mask of a\\n- no mask of b")
-    '2 problems: no mask of a; no mask of b'
-    """
-    joined = ""
-    before = ""
-    for line in filter(None, map(str.strip, text.split("\n"))):
-        item = line.removeprefix("- ")
-        if not before or before.endswith((".", ":", ";", ",")):
-            between = " " if before else ""
-        elif item != line and not before.startswith("- "):
-            between = ": "
-        else:
-            between = ". " if item[:1].isupper() else "; "
-        joined += between + item
-        before = line
-    return joined
-
-
-def _print(answer: Answer, as_json: bool) -> None:
-    """Print the answer, in colour on a terminal; an error as text goes to standard error."""
-    if as_json:
-        print(json.dumps(answer.data))
-    elif "error" in answer.data:
-        print(coloured(answer.text, sys.stderr), file=sys.stderr)
-    else:
-        print(coloured(answer.text, sys.stdout))
 
 
 def coloured(text: str, stream: TextIO) -> str:
@@ -213,91 +158,58 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     Only the parser of this command is made. It ends the process where an argument is wrong.
 
     Args:
-        words: after ``monai-fairfl``.
+        words: after ``monai-fairfl``; a key may have its underscores.
 
     >>> parsed(["verify", "runs/first", "--replay"]).replay
     True
     """
     name = words[0] if words else "--help"
     if name in COMMANDS:
-        return _parser_of(name).parse_args(words[1:])
-    lines = [f"  {name:<12}{_help_of(name)[0]}" for name in COMMANDS]
+        command, add_options = COMMANDS[name]
+        parser = _Parser(f"monai-fairfl {name}", description=inspect.getdoc(command))
+        add_options(parser)
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.set_defaults(command=command)
+        with_hyphens = [re.sub("^--[^=]+", _hyphens, word) for word in words[1:]]
+        return parser.parse_args(with_hyphens)
+
+    lines = []
+    for known, (command, _) in COMMANDS.items():
+        lines.append(f"  {known:<12}{(inspect.getdoc(command) or '').splitlines()[0]}")
     parser = _Parser(
-        prog="monai-fairfl",
+        "monai-fairfl",
         usage="monai-fairfl COMMAND ...\n       monai-fairfl COMMAND --help",
         description="Fair federated medical image segmentation with MONAI bundles.",
         epilog="\n".join(["commands:", *lines, NOTES]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, help="show the version, and the commit")
+    parser.add_argument("--version", action="store_true", help="show the version, and the commit")
     if not name.startswith("-"):
         meant = closest(name, COMMANDS)
         known = f"did you mean {meant}?" if meant else f"there are {', '.join(COMMANDS)}"
         parser.error(f"no command {name!r}; {known}")
-    parser.parse_args([*words[:1]])
-    return parser.exit()  # of --version and --help, which have printed
+    if parser.parse_args([name]).version:
+        from monai_fairfl.cli.doctoring import build_of
+
+        # Git is asked for the commit only here.
+        print(f"monai-fairfl {build_of()}")
+    return parser.exit()
 
 
-def _help_of(name: str) -> tuple[str, str]:
-    """The first line of a command's help, and all of it."""
-    text = inspect.getdoc(COMMANDS[name][0]) or ""
-    return text.partition("\n\n")[0], text
-
-
-def _parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of one command."""
-    command, add_options = COMMANDS[name]
-    parser = _Parser(
-        prog=f"monai-fairfl {name}",
-        description=_help_of(name)[1],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(command=command)
-    return parser
+def _hyphens(name: re.Match[str]) -> str:
+    """An option as the program spells it."""
+    return name[0].replace("_", "-")
 
 
 class _Parser(argparse.ArgumentParser):
     """Refuses an option that it does not know with the one that was probably meant."""
 
-    def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> argparse.Namespace:
-        """Parse all arguments, or end the program; a key may have its underscores."""
-        words = [
-            re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in args or ()
-        ]
-        known, unknown = self.parse_known_args(words, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
-        return known
+    def __init__(self, prog: str, **texts: Any):
+        super().__init__(prog, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
 
     def error(self, message: str) -> NoReturn:
         """End the program with one sentence, and not with all options."""
-        more = "" if message.endswith("?") else f"; {self.prog} --help shows all"
-        self.exit(EXIT_FAILED, f"{self.prog}: {message}{more}\n")
-
-    def _meant(self, unknown: Sequence[str]) -> str:
-        """End of the error: the option that looks most like the first unknown one, if one does."""
-        names = {option.lstrip("-"): option for option in self._option_string_actions}
-        for word in unknown:
-            if word.startswith("--"):
-                name, _, _ = word.removeprefix("--").partition("=")
-                meant = closest(name, names)
-                return f"; did you mean {names[meant]}?" if meant else ""
-        return ""
-
-
-class _Version(argparse.Action):
-    """Prints the build, which git is asked for only then."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print, and end the program as ``--help`` does."""
-        from monai_fairfl.cli.build import build_of
-
-        print(f"{parser.prog} {build_of()}")
-        parser.exit()
+        more = f"; {self.prog} --help shows all"
+        if unknown := re.search(r"^unrecognized arguments:.*?(--[\w-]+)", message):
+            if meant := closest(unknown[1], self._option_string_actions):
+                more = f"; did you mean {meant}?"
+        self.exit(EXIT_FAILED, f"{self.prog}: {message}{'' if message[-1] == '?' else more}\n")

@@ -1,31 +1,31 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that train the hospitals of a folder: ``train``, ``compare`` and ``try``."""
+"""Commands that train the hospitals of a folder: ``train``, ``compare``, ``try`` and ``demo``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.cli.command import (
+from monai_fairfl.cli.engines import ENGINES, simulate
+from monai_fairfl.cli.options import (
+    LOG,
     STEREO,
     Answer,
-    add_out,
-    add_recipe,
-    add_settings,
-    add_stereo,
-    add_verbose,
+    add,
+    add_keys,
+    keys_given,
+    number,
     out_folder,
-    positive,
-    progress_stream,
+    say,
 )
-from monai_fairfl.cli.engines import ENGINES, simulate
-from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.errors import ConfigError, FederationError
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
@@ -42,32 +42,20 @@ SHOWN = ("rounds", "local_epochs", "overrides", "jobs", "devices")
 
 def _add_federation(command: argparse.ArgumentParser, *shown: str) -> None:
     """Add the options of every federation of a folder's hospitals."""
-    from monai_fairfl.cli.options import add_keys
-
     command.add_argument("folder", metavar="DATA", help="one folder per hospital")
-    add_recipe(command)
-    command.add_argument(
-        "--bundle",
-        metavar="NAME|DIR",
-        help=(
-            "name of a shipped bundle, or a bundle's folder (default: the shipped one "
-            "that fits the images)"
-        ),
-    )
-    add_settings(command)
-    keys = command.add_argument_group("keys of federate.json, each an option (docs/keys.md)")
-    add_keys(keys, (*SHOWN, *shown))
-    add_verbose(command)
+    add(command, "--bundle", "--settings", "--out", "--verbose")
+    add(command.add_mutually_exclusive_group(), "--quick", "--recipe")
+    add_keys(command, (*SHOWN, *shown))
 
 
 def _line_of(
-    args: argparse.Namespace, out: Path, strategies: Sequence[str] | None, **keys: Any
+    args: argparse.Namespace, command: str, strategies: Sequence[str] | None, **keys: Any
 ) -> MonaiLine:
     """The line of MONAI that the options stand for.
 
     Args:
         args: of a command with the options of :func:`_add_federation`.
-        out: gets the run.
+        command: its name, with which the default folder begins.
         strategies: each as on a command line; ``None``: those of the files.
         keys: others of ``federate.json``, which count less than the options.
 
@@ -75,9 +63,14 @@ def _line_of(
         DataError: when the folder holds no hospitals, or of two kinds.
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
-    from monai_fairfl.bundle.first_look import first_look, quick_file, recipe_file
+    from monai_fairfl.utils.files import LONGEST_NAME, safe_name
+
+    if args.out is not None:
+        out = out_folder(args.out, "")
+        safe_name(out.name, "the last part of --out", LONGEST_NAME)
+    from monai_fairfl.bundle.first_look import quick_file, recipe_file
     from monai_fairfl.cli.choosing import chosen_bundle
-    from monai_fairfl.cli.options import federation_line, keys_given
+    from monai_fairfl.cli.running import federation_line, keys_in
 
     root = Path(args.folder).absolute()
     bundle = chosen_bundle(root, args.bundle)
@@ -85,24 +78,33 @@ def _line_of(
     if args.recipe is not None:
         files.append(recipe_file(bundle, args.recipe))
     if args.quick:
-        # Refuses a bundle that has none.
-        first_look(bundle)
         files.append(quick_file(bundle))
     if args.settings is not None:
+        if not args.settings.is_file():
+            raise ConfigError(f"--settings {args.settings} does not exist: name a file with keys")
         files.append(args.settings)
-    return federation_line(bundle, root, out, files, strategies, **{**keys, **keys_given(args)})
+    if strategies is not None:
+        keys["strategies"] = list(strategies)
+    keys |= keys_given(args)
+    if args.out is None:
+        of_files = keys_in([str(file) for file in files])
+        named = keys.get("strategies") or of_files.get("strategies") or of_files.get("strategy")
+        out = out_folder(None, _name_of_folder(args, command, named or "FedAvg"))
+    return federation_line(bundle, root, out, files, **keys)
 
 
-def _out_of(args: argparse.Namespace, *parts: str) -> Path:
-    """The folder that was given, or one whose name says what it holds."""
-    from monai_fairfl.utils.files import LONGEST_NAME, safe_name
+def _name_of_folder(args: argparse.Namespace, command: str, strategies: Any) -> str:
+    """The name of a command's folder says what it holds."""
+    from monai_fairfl.strategies.registry import strategy_of
+    from monai_fairfl.utils.files import LONGEST_NAME
+    from monai_fairfl.utils.settings import one_or_several
 
-    of_training = [args.recipe or "quick"] if args.quick or args.recipe else []
+    parts = [command, Path(args.folder).absolute().name]
+    if command == "train":
+        parts += [strategy_of(given).name for given in one_or_several(strategies)]
+    parts += [args.recipe or "quick"] if args.quick or args.recipe else []
     # The data's folder may have any name, a run's folder may not.
-    default = re.sub("[^A-Za-z0-9_. -]", "_", "-".join([*parts, *of_training]))
-    folder = out_folder(args.out, default[:LONGEST_NAME])
-    safe_name(folder.name, "the last part of --out", LONGEST_NAME)
-    return folder
+    return re.sub("[^A-Za-z0-9_. -]", "_", "-".join(parts))[:LONGEST_NAME]
 
 
 # --- train
@@ -113,39 +115,27 @@ def train_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--strategy",
         nargs="+",
-        metavar="STRATEGY",
-        help=(
-            "one or more strategies, such as FedCE, \"FedCE('sum')\", "
-            '"CGSV(gamma=None)", or the dotted path of your own; several are trained '
-            "for one report (default: those of the file of --settings, else FedAvg)"
-        ),
+        help="one or more, such as \"FedCE('sum')\", or the dotted path of your own; several are "
+        "trained for one report (default: those of the file of --settings, else FedAvg)",
     )
     command.add_argument(
         "--adapt",
         dest="adapt_epochs",
         nargs="?",
-        type=positive,
+        type=number("[1, inf)"),
         const=ADAPT_EPOCHS,
         default=argparse.SUPPRESS,
         metavar="EPOCHS",
-        help=(
-            "after the last round, let each hospital train the model further in at "
-            f"most this many epochs (without a number: {ADAPT_EPOCHS}), and use the "
-            "result if it is better; with Standalone among the strategies, the model "
-            "that the hospital trained alone is a candidate, too"
-        ),
+        help="the last mile: at the end, each hospital trains the model further in at most this "
+        f"many epochs (without a number: {ADAPT_EPOCHS}), and uses the result if it is better",
     )
     command.add_argument(
         "--engine",
         choices=("local", *ENGINES),
         default="local",
-        help=(
-            "train in the simulator of NVIDIA FLARE or Flower: a server, and a process for each "
-            "hospital (default: local, without one)"
-        ),
+        help="simulate NVIDIA FLARE or Flower: a server, and a process for each hospital",
     )
     _add_federation(command, "seed", "record_updates")
-    add_out(command, "folder for the run and its report (default: train-NAME-STRATEGY here)")
 
 
 def train(args: argparse.Namespace) -> Answer:
@@ -162,104 +152,47 @@ def train(args: argparse.Namespace) -> Answer:
     """
     if args.engine != "local":
         return simulate(args)
-    from monai_fairfl.strategies.registry import strategy_of
-
-    strategies = args.strategy or _strategies_in(args.settings)
-    names = [strategy_of(given).name for given in strategies or ["FedAvg"]]
-    out = _out_of(args, "train", Path(args.folder).absolute().name, *names)
-    return carry_out(_line_of(args, out, strategies), args)
+    return carry_out(_line_of(args, "train", args.strategy), args.verbose)
 
 
-def _strategies_in(file: Path | None) -> list[Any] | None:
-    """The strategies that a user's file names: ``strategy`` counts where ``strategies`` is empty.
-
-    Raises:
-        ConfigError: when the file is no configuration.
-    """
-    from monai_fairfl.cli.running import MonaiLine
-    from monai_fairfl.utils.settings import one_or_several
-
-    if file is None:
-        return None
-    if not file.is_file():
-        raise ConfigError(
-            f"{file} does not exist: --settings names a file with keys of federate.json"
-        )
-    found = MonaiLine([str(file)], {}).configuration()
-    strategies = found.get("strategies") or found.get("strategy")
-    return one_or_several(strategies) if strategies else None
-
-
-def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
+def carry_out(line: MonaiLine, verbose: bool) -> Answer:
     """Run a line that trains, and answer with its report and its models.
 
-    Args:
-        line: of a federation.
-        args: of the command.
-
     Raises:
-        FederationError: a signal stopped it.
+        FederationError: a signal stopped it; it names the runs that did not end.
     """
     from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
-    from monai_fairfl.bundle.runs import RunFolders
-    from monai_fairfl.cli.running import output_into, require_end, text_of_report
-    from monai_fairfl.strategies import Standalone
-    from monai_fairfl.strategies.registry import strategy_of
-    from monai_fairfl.utils.words import count_words
+    from monai_fairfl.cli.running import text_of_report
+    from monai_fairfl.report.collect import find_runs, read_records
 
-    strategies = [strategy_of(given) for given in line.arguments.get("strategies", ["FedAvg"])]
-    run_dir = Path(line.arguments["run_dir"])
-    folders = RunFolders(run_dir, strategies)
-    runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
-    # Where every hospital trains alone, there is no last mile, and the global model is the first.
-    federated = [s.name for s in strategies if not isinstance(s, Standalone)]
-    opening = f"{', '.join(runs)}. Log: {run_dir / 'log.txt'}"
-    if line.arguments.get("record_updates"):
-        with output_into(run_dir / "log.txt", args.verbose):
-            opening += f"\n{_updates_in_words(line, len(runs))}"
-    print(opening, file=progress_stream(args), flush=True)
-    line.run(run_dir / "log.txt", args.verbose)
-    require_end(run_dir)
-
-    models = {}
-    lines = []
-    for name in federated:
-        file = runs[name] / GLOBAL_MODEL
-        if file.is_file():
-            models[name] = str(file)
-            lines.append(f"Model of {name}: {file}")
+    run_dir = Path(line.keys["run_dir"])
+    say(f"Into the folder {run_dir}")
+    line.run(run_dir / LOG, verbose)
+    models, lines, stopped = {}, [], []
+    for run in find_runs([run_dir]):
+        records = read_records(run)
+        name = records[0]["name"]
+        if records[-1]["kind"] != "end":
+            stopped.append(run.name)
+        # Where every hospital trains alone, the global model is the first one.
+        if records[0]["strategy"] == "Standalone":
+            continue
+        if (run / GLOBAL_MODEL).is_file():
+            models[name] = str(run / GLOBAL_MODEL)
+            lines.append(f"Model of {name}: {models[name]}")
         else:
             lines.append(f"{name} has no complete global model: its hospitals keep some tensors")
-        own = sorted(runs[name].glob("sites/*/state/*-own.pt"))
-        if own:
-            counted = count_words(len(own), "hospital")
-            pattern = runs[name] / "sites" / "HOSPITAL" / "state" / own[0].name
-            lines.append(f"Own models of {counted}, each in place of HOSPITAL: {pattern}")
+        for own in sorted(run.glob("sites/*/state/*-own.pt"))[:1]:
+            pattern = run / "sites" / "HOSPITAL" / "state" / own.name
+            lines.append(f"Hospitals' own models, each in place of HOSPITAL: {pattern}")
+    if stopped:
+        raise FederationError(f"{', '.join(stopped)} stopped: the same command goes on")
     if models:
-        run = shlex.quote(str(runs[[*models][-1]]))
-        lines.append(f"Segment images: monai-fairfl infer {run} IMAGES")
-    data = {
-        "run": str(run_dir),
-        "command": line.text,
-        "report": str(run_dir / "report.html"),
-        "models": models,
-    }
+        run = Path([*models.values()][-1]).parents[1]
+        lines.append(f"Segment images: monai-fairfl infer {shlex.quote(str(run))} IMAGES")
+    data = {"run": str(run_dir), "command": line.text, "models": models}
+    data["report"] = str(run_dir / "report.html")
     return Answer(data, "\n".join([*lines, text_of_report(run_dir)]))
-
-
-def _updates_in_words(line: MonaiLine, runs: int) -> str:
-    """How much disk the recorded updates of all rounds take."""
-    from monai_fairfl.bundle.initial import initial_model
-    from monai_fairfl.bundle.sites import data_folders
-
-    settings = line.configuration()
-    sites = data_folders(Path(settings["sites_root"]), bool(settings.get("any_folder")))
-    bundle, overrides = Path(settings["bundle_root"]), settings.get("overrides") or {}
-    weights, _ = initial_model(bundle, overrides, None, settings["config"])
-    size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
-    # Of each round the model that was sent, and what every hospital sent back.
-    gigabytes = runs * settings["rounds"] * (len(sites) + 1) * size / 1e9
-    return f"The updates of all rounds take at most {gigabytes:.2g} GB."
 
 
 # --- compare
@@ -271,19 +204,10 @@ def compare_options(command: argparse.ArgumentParser) -> None:
         "--strategy",
         nargs="+",
         required=True,
-        metavar="STRATEGY",
-        help=(
-            "two or more strategies, in the order of the tables, such as FedAvg, "
-            '"CGSV(gamma=None)", "FedCE(\'sum\')", or the dotted path of your own; Standalone '
-            "shows what each hospital gains over training alone"
-        ),
+        help="two or more, in the order of the tables, such as FedAvg \"FedCE('sum')\"; Standalone "
+        "shows what each hospital gains over training alone",
     )
     _add_federation(command, "seeds", "folds")
-    add_out(
-        command,
-        "folder for the tables and all trainings (default: compare-NAME here; with --quick, "
-        "compare-NAME-quick)",
-    )
 
 
 def compare(args: argparse.Namespace) -> Answer:
@@ -297,15 +221,15 @@ def compare(args: argparse.Namespace) -> Answer:
       monai-fairfl compare hospitals --strategy Standalone FedAvg FedCE --quick
       monai-fairfl compare hospitals --strategy FedAvg "CGSV(gamma=None)" --seeds 0 1 2 --folds 4
     """
-    from monai_fairfl.bundle.runs import SomeFailed
     from monai_fairfl.report import as_text
 
-    out = _out_of(args, "compare", Path(args.folder).absolute().name)
-    line = _line_of(args, out, args.strategy, seeds=[0])
-    print(f"Log: {out / 'log.txt'}", file=progress_stream(args), flush=True)
+    line = _line_of(args, "compare", args.strategy, seeds=[0])
+    out = Path(line.keys["run_dir"])
+    from monai_fairfl.bundle.runs import SomeFailed
+
     code, failed = 0, ""
     try:
-        line.run(out / "log.txt", args.verbose)
+        line.run(out / LOG, args.verbose)
     except SomeFailed as error:
         code, failed = 2, f"\n{error}"
     found = json.loads((out / "comparison.json").read_text())
@@ -318,65 +242,126 @@ def compare(args: argparse.Namespace) -> Answer:
 
 def try_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``try``."""
-    from monai_fairfl.cli.options import add_keys
-
     command.add_argument("folder", metavar="DATA", help="one folder per hospital")
-    add_stereo(command)
-    add_out(command, "folder for the bundle and the run, which goes on (default: try-NAME here)")
-    keys = command.add_argument_group("keys of federate.json, each an option (docs/keys.md)")
-    add_keys(keys, ("rounds", "jobs"))
-    add_verbose(command)
+    add(command, "--stereo", "--out", "--verbose")
+    add_keys(command, ("rounds", "jobs"))
 
 
 def try_(args: argparse.Namespace) -> Answer:
     """Compare Standalone, FedAvg and FedCE on your hospitals at a small size, and report.
 
-    Every file is checked first. A copy of the bundle is written to go on with.
+    Every file is checked first.
 
     examples:
       monai-fairfl try hospitals        # volumes or photographs, in any layout of docs/data.md
       monai-fairfl try hospitals --rounds 30 --out runs/try --jobs 2
     """
-    from monai_fairfl.bundle.first_look import quick_file
-    from monai_fairfl.bundle.shipped import copy_bundle
-    from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
-    from monai_fairfl.cli.options import federation_line, keys_given
-    from monai_fairfl.data.checks import overview
-    from monai_fairfl.data.sites import site_folders
-    from monai_fairfl.run.resuming import SETTINGS, recorded_config
-    from monai_fairfl.utils.terminal import warnings_as_notes
-
     root = Path(args.folder).absolute()
     out = out_folder(args.out, f"try-{root.name}")
-    with warnings_as_notes() as notes:
-        folders = site_folders(root)
-    name = bundle_for(folders)
-    structures = STRUCTURES.get(name, ())
-    stereo = STEREO[args.stereo]
-    if stereo is not None and not structures:
-        raise ConfigError(f"--stereo is for photographs, but {root} holds volumes: leave it out")
-    found, text = overview(folders, structures, stereo, notes)
-    print(text, file=progress_stream(args), flush=True)
-    if found["problems"]:
-        raise DataError(
-            f"{len(found['problems'])} problem(s) in {root}, listed above. Mend these files, or "
-            "move a site that is not to take part out of the folder; then give the same command "
-            "again."
-        )
-    require_two_sites(root, folders)
-    run_dir = out / "run"
-    data = {site: str(folder.absolute()) for site, folder in folders.items()}
-    if (run_dir / SETTINGS).exists() and recorded_config(run_dir).get("data") != data:
-        raise ConfigError(
-            f"{out} holds a first look at other hospitals: give this one a folder of its own with "
-            "--out"
-        )
-    bundle = out / "bundle"
-    if not (bundle / "configs").is_dir():
-        copy_bundle(name, bundle)
+    from monai_fairfl.bundle.first_look import quick_file
+    from monai_fairfl.cli.choosing import chosen_bundle
+    from monai_fairfl.cli.running import federation_line
+
+    bundle = chosen_bundle(root)
     keys = keys_given(args)
-    if stereo is not None:
-        keys["overrides"] = {"stereo": stereo, **keys.get("overrides", {})}
-    line = federation_line(bundle, root, run_dir, [quick_file(bundle)], TRIED, **keys)
-    answer = carry_out(line, args)
-    return answer._replace(data={"sites": list(folders), "bundle": str(bundle), **answer.data})
+    if args.stereo != "auto":
+        keys["overrides"] = {"stereo": STEREO[args.stereo], **keys.get("overrides", {})}
+    files = [quick_file(bundle)]
+    line = federation_line(bundle, root, out, files, strategies=TRIED, **keys)
+    return carry_out(line, args.verbose)
+
+
+# --- demo
+
+SIZES = {"demo": [96, 96, 12], "prostate": [96, 96, 16], "fundus": [256]}
+"""Kind of hospitals -> the size of an image."""
+
+SMALLEST_SIDE = {"demo": 12, "prostate": 12, "fundus": 32}
+"""Pixels in plane, from which on structures are visible."""
+
+DEMO: dict[str, Any] = {
+    "strategies": ["Standalone", "FedAvg", "FedCE('sum')"],
+    "rounds": 30,
+    "adapt_epochs": 10,
+    # For `monai-fairfl value demo/run`.
+    "record_updates": True,
+    # The demo's first look is its own full run: docs/demo.md has what came out on six seeds.
+    "full_run": {"rounds": 30, "local_epochs": 4, "mean_dice": 0.5},
+}
+"""Keys of the demo's federation, beside those of the bundle's first look."""
+
+
+def demo_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``demo``."""
+    command.add_argument(
+        "--data-only", action="store_true", help="write the images into DIR, and train nothing"
+    )
+    command.add_argument(
+        "--kind",
+        choices=SIZES,
+        default="demo",
+        help="the demo's four hospitals; with --data-only also six of prostate MRI that differ in "
+        "many ways, or six with fundus photographs (default: demo)",
+    )
+    command.add_argument(
+        "--seed",
+        type=number("[0, inf)"),
+        default=0,
+        help="of every image and of the training (default: 0)",
+    )
+    command.add_argument(
+        "--size",
+        type=number("[1, inf)"),
+        nargs="+",
+        metavar="N",
+        help="of a volume in voxels, X Y Z, or of a photograph in pixels, N",
+    )
+    add(command, "--out", "--verbose")
+
+
+def demo(args: argparse.Namespace) -> Answer:
+    """Train a federation of four synthetic hospitals, and report; or only write their images.
+
+    It takes about two minutes on two cores. One hospital has few and unusual images: FedAvg fails
+    it, and FedCE's sum does not.
+
+    examples:
+      monai-fairfl demo
+      monai-fairfl demo --data-only --out hospitals --kind prostate
+      monai-fairfl demo --data-only --out small --kind prostate --size 48 48 8 --seed 1
+      monai-fairfl demo --data-only --out clinics --kind fundus
+    """
+    out = out_folder(args.out, "demo")
+    if args.data_only:
+        sites = _write_hospitals(args, out)
+        text = f"{out}: {len(sites)} hospitals, {', '.join(sites)}"
+        return Answer({"folder": str(out), "sites": sites}, text)
+    if args.kind != "demo":
+        raise ConfigError(f"--kind {args.kind} is for --data-only: then train what it has written")
+    from monai_fairfl.bundle.first_look import quick_file
+    from monai_fairfl.bundle.shipped import find_bundle
+    from monai_fairfl.cli.choosing import PROSTATE
+    from monai_fairfl.cli.running import federation_line
+
+    _write_hospitals(args, out / "hospitals")
+    bundle = find_bundle(PROSTATE)
+    places = (bundle, out / "hospitals", out / "run", [quick_file(bundle)])
+    return carry_out(federation_line(*places, **DEMO, seed=args.seed), args.verbose)
+
+
+def _write_hospitals(args: argparse.Namespace, folder: Path) -> list[str]:
+    """Write the images of the hospitals that are not there yet; returns the hospitals' names."""
+    from monai_fairfl.data import write_clinics, write_demo, write_sites
+
+    size = args.size or SIZES[args.kind]
+    least = SMALLEST_SIDE[args.kind]
+    if len(size) != len(SIZES[args.kind]) or min(size[:2]) < least:
+        raise ConfigError(
+            f"--size of {args.kind} is like {SIZES[args.kind]} and at least {least} in plane, "
+            f"where structures begin to show, got {size}"
+        )
+    settings: dict[str, Any] = {"seed": args.seed, "workers": os.cpu_count() or 1}
+    if args.kind == "fundus":
+        return write_clinics(folder, size=size[0], **settings)
+    write = write_demo if args.kind == "demo" else write_sites
+    return write(folder, size=tuple(size), **settings)

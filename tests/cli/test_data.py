@@ -63,11 +63,11 @@ def test_options_that_say_nothing_are_refused_and_nothing_is_written(
     out = tmp_path / "out"
     for words, named in (
         (["doctor", sites / "elm", "--fold", "1", "--write-lists"], "--folds"),
-        (["doctor", sites / "elm", "--folds", "0", "--write-lists"], "'0'"),
+        (["doctor", sites / "elm", "--folds", "0", "--write-lists"], "--folds"),
         (["doctor", "--write-lists"], "DATA"),
-        (["demo", "--data-only", "--seed", "-1", "--out"], "'-1'"),
+        (["demo", "--data-only", "--seed", "-1", "--out"], "-1"),
         (["demo", "--kind", "fundus", "--out"], "--data-only"),
-        (["demo", "--data-only", "--size", "48", "0", "8", "--out"], "'0'"),
+        (["demo", "--data-only", "--size", "48", "0", "8", "--out"], "--size"),
         # Less shows no structure.
         (["demo", "--data-only", "--size", "48", "4", "8", "--out"], "[48, 4, 8]"),
         (["demo", "--data-only", "--kind", "fundus", "--size", "1", "--out"], "[1]"),

@@ -16,7 +16,8 @@ def test_recorded_updates_give_both_values_with_intervals_and_train_nothing(
 ) -> None:
     run = tmp_path / "run"
     words = ["train", sites, "--out", run, *FEDCE, *TINY, "--rounds", "1", "--record-updates"]
-    assert "GB" in cli.run(*words)
+    code, _, said = cli.shown(*words)
+    assert code == 0 and "GB" in said
     before = bytes_of(run, "ledger.jsonl", "models/*.pt")
     [alone, shapley] = cli.json("value", run)["values"]["FedCE-sum"]
     assert (alone["method"], shapley["method"]) == ("leave_one_out", "exact")
