@@ -18,7 +18,6 @@ from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run.training_config import QUICK
 
 RECIPE = "federate_"
 """Beginning of the name of a recipe's overlay of ``federate.json``."""
@@ -91,7 +90,7 @@ def first_look(bundle: Path) -> Recipe:
 
 def quick_file(bundle: Path) -> Path:
     """The bundle's overlay for a first look."""
-    return bundle / "configs" / QUICK
+    return bundle / "configs" / "quick.json"
 
 
 def _recipe_of(content: Mapping[str, Any]) -> Recipe:

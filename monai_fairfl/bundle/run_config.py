@@ -23,8 +23,7 @@ from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.registry import config_of
-from monai_fairfl.run.resuming import SETTINGS, files_to_write
-from monai_fairfl.run.training_config import config_files
+from monai_fairfl.run.resuming import SETTINGS, config_files, files_to_write
 from monai_fairfl.utils.files import write_atomically
 
 _recorded: ContextVar[Sequence[str] | None] = ContextVar("command", default=None)
