@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -32,7 +31,6 @@ from monai_fairfl import read_ledger  # noqa: E402
 
 pytestmark = pytest.mark.engines
 
-TRAINER = "custom/fairfl_client.py"
 DONE = "FINISHED:COMPLETED"
 KILLS = int(os.environ.get("MONAI_FAIRFL_TEST_KILLS", "2"))
 """How many jobs are killed; ten take half an hour."""
@@ -101,32 +99,6 @@ def test_a_job_without_code_runs_where_every_kit_allows_it(
     assert started.get_status() == DONE, system.log("server")[-3000:]
     assert_same_run(one_process("FedCE", **LAST_MILE), run_of(system, "FedCE"))
     assert list(Path(result).rglob("fairfl/models/global.pt")), "a download brings the model"
-
-
-def test_a_site_that_is_killed_in_mid_round_is_back_in_the_next(
-    system: Poc, hospitals: Path
-) -> None:
-    own_process = {"launch_external_process": True, "launch_once": False, "local_epochs": 100}
-    job = {"name": "killed", "min_clients": 2, "timeout": 120, **own_process}
-    started = submitted(system, recipe("FedCE", hospitals, 4, **job))
-
-    def trainers() -> set[int]:
-        return {process.pid for process in system.processes("cedar", TRAINER)}
-
-    def launched(count: int) -> bool:
-        return f"trainer session established: launch={count} " in system.log("cedar")
-
-    wait_for("cedar's first training", lambda: launched(1), 180)
-    first = trainers()
-    wait_for("cedar's second training", lambda: launched(2), 180)
-    for process in system.processes("cedar", TRAINER):
-        if process.pid not in first:
-            process.send_signal(signal.SIGKILL)
-    started.get_result(timeout=600)
-
-    assert started.get_status() == DONE, system.log("server")[-3000:]
-    away = [record["round"] for record in rounds(system, "killed") if record["missing"]]
-    assert len(rounds(system, "killed")) == 4 and len(away) == 1 and away[0] < 3
 
 
 @pytest.mark.parametrize("number", range(KILLS))

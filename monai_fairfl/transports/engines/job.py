@@ -85,6 +85,10 @@ class Start:
     recipe: ModelRecipe | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
 
+    def initial(self) -> tuple[Weights, ModelSpec]:
+        """The initial model, as a federation asks for it."""
+        return self.weights, self.spec
+
     def write(self, folder: Path) -> None:
         """Write ``model.safetensors`` and ``job.json``; no pickle."""
         recipe = self.recipe and self.recipe.state_dict()
@@ -188,7 +192,7 @@ def run_job(
         strategy_of(job.strategy),
         transport,
         job.num_rounds,
-        lambda: (start.weights, start.spec),
+        start.initial,
         guards,
         folder,
         recipe=start.recipe,
