@@ -338,7 +338,7 @@ def _precision() -> Finding:
 
 def _has_own_settings(folder: Path) -> bool:
     """Whether a folder is a startup kit, or a site's folder for Flower with its settings."""
-    from monai_fairfl.transports.engines.site_settings import SITE_FILE
+    from monai_fairfl.transports.engines.site import SITE_FILE
 
     return _is_kit(folder) or (folder / SITE_FILE).is_file()
 
@@ -351,8 +351,7 @@ def _is_kit(folder: Path) -> bool:
 def own_settings(root: Path) -> Finding:
     """The settings in a startup kit, or in a folder for Flower, read as a job's site reads them."""
     from monai_fairfl.errors import FairFLError
-    from monai_fairfl.transports.engines.site import Site
-    from monai_fairfl.transports.engines.site_settings import SITE_FILE
+    from monai_fairfl.transports.engines.site import SITE_FILE, Site
 
     is_kit = _is_kit(root)
     what = f"kit {root.name}" if is_kit else f"site {root.name}"

@@ -53,7 +53,7 @@ class Job:
         timeout: seconds that an exchange may take; 0: no limit.
         initial_ckpt: a ``state_dict`` file to begin with; empty: a model built under the seed.
         sites: settings of
-            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
+            :class:`~monai_fairfl.transports.engines.site.JobSiteSettings`.
         run: settings of :class:`~monai_fairfl.server.settings.RunSettings`, and ``guards``.
     """
 

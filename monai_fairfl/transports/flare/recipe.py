@@ -18,7 +18,7 @@ from typing import Any
 from nvflare.job_config.api import FedJob
 from nvflare.job_config.file_source import FileSource
 from nvflare.recipe.sim_env import SimEnv
-from nvflare.recipe.spec import ExecEnv, Recipe
+from nvflare.recipe.spec import Recipe
 
 from monai_fairfl import strategies
 from monai_fairfl.bundle.shipped import check_new
@@ -34,9 +34,7 @@ from monai_fairfl.transports.engines.making_jobs import (
     start_of,
 )
 from monai_fairfl.transports.flare.controller import INITIAL, FairFLController
-from monai_fairfl.transports.flare.policy import DEFAULT_POLICY, allow
 from monai_fairfl.transports.flare.sites import FairFLExecutor
-from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.named_classes import as_mapping
 
 BRINGS = "brings_code.txt"
@@ -73,16 +71,16 @@ class FairFLRecipe(Recipe):
         strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with
             ``_target_``; one of your own, its dotted path, or its configuration.
         custom_code: the job counts as one that brings code (NVFlare calls that BYOC), and brings
-            that of a strategy of your own; ``False``: it brings none, and the server and each site
-            must allow the classes of the installed package, see ``monai-fairfl doctor
-            --flare-policy``.
+            that of a strategy of your own; ``False``: it brings none, and the server and each site,
+            which are none of a simulator, must allow the classes of the installed package, see
+            ``monai-fairfl doctor --flare-policy``.
         task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
             is most of a small round.
         settings: the other arguments of :class:`~monai_fairfl.transports.engines.job.Job`, such as
             ``min_clients``, ``num_rounds``, ``name``, ``timeout`` and ``initial_ckpt``;
             settings of the sites, such as ``sites_root``, ``config``, ``overrides``,
             ``local_epochs``, ``device``, ``amp`` and ``check``, see
-            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`; and of the run,
+            :class:`~monai_fairfl.transports.engines.site.JobSiteSettings`; and of the run,
             such as ``seed``, ``groups`` and ``threads``, fields of
             :class:`~monai_fairfl.server.settings.RunSettings`, and ``guards`` of this package.
 
@@ -100,9 +98,8 @@ class FairFLRecipe(Recipe):
         **settings: Any,
     ):
         made = strategy_of(strategy)
-        self.own_classes = own_classes(made)
+        own = own_classes(made)
         self.asked = job_of(Job, bundle=str(bundle), strategy=made, **settings)
-        self.custom_code = custom_code
         # Files of the job until it is written.
         self._files = TemporaryDirectory()
         folder = Path(self._files.name)
@@ -112,7 +109,7 @@ class FairFLRecipe(Recipe):
         except ValueError as error:
             raise ConfigError(f"name {self.asked.name!r}: {error}") from error
         # Code of one's own travels along, unless the job must bring none.
-        installed = [path.partition(".")[0] for path in self.own_classes if not custom_code]
+        installed = [path.partition(".")[0] for path in own if not custom_code]
         job.set_app_packages(["monai_fairfl", *installed])
         # NVFlare takes a mapping with a name for a component.
         plain = {key: value for key, value in vars(self.asked).items() if key not in OF_NVFLARE}
@@ -136,17 +133,6 @@ class FairFLRecipe(Recipe):
             f"per_site_config of {', '.join(config)}: a site has settings of its own in "
             "local/fairfl.json of its workspace, and a job brings none for single sites"
         )
-
-    def process_env(self, env: ExecEnv) -> None:
-        """Allow in the simulator, which is the user's own, what a job without code needs."""
-        if not isinstance(env, SimEnv) or self.custom_code:
-            return
-        workspace = Path(env.workspace_root) / self.name
-        default = workspace / "local" / DEFAULT_POLICY
-        if not default.exists():
-            # Without a list of its own: NVFlare's default list counts.
-            write_atomically(default, b'{"format_version": 2}')
-        allow(workspace, self.own_classes)
 
 
 def own_classes(strategy: Strategy) -> list[str]:

@@ -27,7 +27,7 @@ class FairFLExecutor(Executor):
 
     Args:
         settings: of the job for its sites, see
-            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
+            :class:`~monai_fairfl.transports.engines.site.JobSiteSettings`.
         needs: what a site must allow; NVFlare shows it when its policy refuses this class.
 
     >>> executor = FairFLExecutor({"bundle": "prostate_mri_segmentation", "local_epochs": 2})
