@@ -13,8 +13,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +65,11 @@ def ended(run: Path) -> bool:
     return ledger.exists() and read_ledger(ledger)[-1]["kind"] == "end"
 
 
+def last_round(files: Iterable[Path]) -> int:
+    """The number, from 1, of the last round that has a file; 0: none has."""
+    return max([int(file.stem[-4:]) + 1 for file in files], default=0)
+
+
 def test_a_job_without_code_runs_where_every_kit_allows_it(
     system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:
@@ -105,17 +109,21 @@ def test_a_job_without_code_runs_where_every_kit_allows_it(
 def test_a_job_that_is_killed_at_a_random_moment_resumes_to_the_same_bits(
     number: int, system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:
-    """``kill -9`` of the server, of a site, of the process of a site's job alone, or of all."""
+    """``kill -9`` of the server, of a site, of the process of a site's job alone, or of all.
+
+    It comes once so many rounds are on the server's disk or on that of a site.
+    """
     who = ("server", "job", "site", "all")[number % 4]
     moment = random.Random(number)
     wanted = moment.randrange(4)
-    seconds = moment.uniform(0, 2 if wanted else 20)
     job = {"rounds": 4, "local_epochs": 10, "name": f"crashed-{who}"}
     run = run_of(system, job["name"])
+    states = system.kits / "cedar" / "fairfl" / "cedar" / "state"
+    written = [(run / "checkpoints", "round-*"), (states, f"{run.name}-round-*.pt")]
+    folder, files = moment.choice(written)
 
     jobs = [submitted(system, recipe("FedCE", hospitals, timeout=60, **job))]
-    wait_for("a round", lambda: len(rounds(system, run.name)) >= wanted, 300)
-    time.sleep(seconds)
+    wait_for(f"{wanted} of {folder}", lambda: last_round(folder.glob(files)) >= wanted, 300)
     done = len(rounds(system, run.name))
     if who == "job":
         for process in system.processes("cedar", "client.worker_process"):
@@ -133,7 +141,7 @@ def test_a_job_that_is_killed_at_a_random_moment_resumes_to_the_same_bits(
         jobs.append(submitted(system, recipe("FedCE", hospitals, timeout=60, **job)))
         jobs[-1].get_result(timeout=300)
 
-    print(f"{who} killed {seconds:.1f} s after round {wanted}, {done} done: {len(jobs)} jobs")
+    print(f"{who} killed after {wanted} in {folder}, {done} done: {len(jobs)} jobs")
     assert_same_run(one_process("FedCE", **job), run)
     shutil.rmtree(run)
 
