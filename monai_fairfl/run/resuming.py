@@ -407,7 +407,7 @@ class FullRun(CheckedSettings):
     rounds: int = setting(MISSING, allowed="[1, inf)")
     local_epochs: int = setting(MISSING, allowed="[1, inf)")
     mean_dice: float = setting(MISSING, allowed="[0, 1]")
-    overrides: Mapping[str, Any] | None = setting(None)
+    overrides: Mapping[str, Any] = setting({})
 
     def row_called(self, name: str) -> str:
         """How an error calls a value."""
