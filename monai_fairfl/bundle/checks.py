@@ -41,8 +41,7 @@ from monai_fairfl.run import resuming
 from monai_fairfl.run.ledger import count_rounds, digest_of
 from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
-from monai_fairfl.run.resuming import require_same_cases
-from monai_fairfl.run.training_config import FullRun
+from monai_fairfl.run.resuming import FullRun, require_same_cases
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.named_classes import load_by_path

@@ -30,8 +30,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.terminal import as_text
-from monai_fairfl.run.resuming import ended, files_to_write, require_same_cases
-from monai_fairfl.run.training_config import config_files
+from monai_fairfl.run.resuming import config_files, ended, files_to_write, require_same_cases
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.strategies import Standalone
 from monai_fairfl.strategies.registry import configuration_of

@@ -12,7 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run.training_config import QUICK
 
 RECIPE = "federate_"
 """Beginning of the name of a recipe's overlay of ``federate.json``."""
@@ -41,7 +40,7 @@ def quick_file(bundle: Path) -> Path:
     Raises:
         ConfigError: when the bundle has none.
     """
-    file = bundle / "configs" / QUICK
+    file = bundle / "configs" / "quick.json"
     if not file.is_file():
         raise ConfigError(
             f"{file} does not exist: a first look needs its rounds, local_epochs and overrides; "

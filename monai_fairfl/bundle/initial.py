@@ -17,7 +17,7 @@ from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
 from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files, read_recipe
-from monai_fairfl.run.training_config import FullRun
+from monai_fairfl.run.resuming import FullRun
 from monai_fairfl.utils.files import read_state_dict, sha256_of
 
 logger = logging.getLogger(__name__)

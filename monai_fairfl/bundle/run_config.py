@@ -21,8 +21,7 @@ from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.registry import config_of
-from monai_fairfl.run.resuming import SETTINGS, files_to_write
-from monai_fairfl.run.training_config import config_files
+from monai_fairfl.run.resuming import SETTINGS, config_files, files_to_write
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.registry import configuration_of
 from monai_fairfl.utils.files import write_atomically

@@ -153,7 +153,7 @@ def doctor(args: argparse.Namespace) -> Answer:
     found: dict[str, Any] = {}
     lines = []
     if args.folder:
-        from monai_fairfl.transports.engines.site_settings import SITE_FILE
+        from monai_fairfl.transports.engines.site import SITE_FILE
 
         folder = Path(args.folder).absolute()
         if (folder / SITE_FILE).is_file() or _is_kit(folder):
@@ -283,8 +283,8 @@ def _is_kit(folder: Path) -> bool:
 
 def _own_settings(root: Path) -> Finding:
     """The settings in a startup kit, or in a folder for Flower, read as a job's site reads them."""
-    from monai_fairfl.transports.engines.site import Site
-    from monai_fairfl.transports.engines.site_settings import SITE_FILE
+    from monai_fairfl.errors import FairFLError
+    from monai_fairfl.transports.engines.site import SITE_FILE, Site
 
     is_kit = _is_kit(root)
     what = f"{'kit' if is_kit else 'site'} {root.name}"

@@ -153,7 +153,7 @@ def simulate(args: argparse.Namespace) -> Answer:
 
         start = partial(simulate_job, out, root, sites, watch)
     else:
-        from monai_fairfl.transports.flower.simulation import simulate_job as simulate_app
+        from monai_fairfl.transports.flower.apps import simulate_job as simulate_app
 
         start = partial(simulate_app, out, root, sites, watch, arguments.pop("jobs", None))
     say(f"Into the folder {out}")

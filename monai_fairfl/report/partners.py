@@ -14,7 +14,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.collect import Run
 from monai_fairfl.run import resuming
-from monai_fairfl.run.training_config import FullRun, training_settings
+from monai_fairfl.run.resuming import FullRun, training_settings
 from monai_fairfl.utils.words import count_words
 
 CLOSING = ("test_score", "score")

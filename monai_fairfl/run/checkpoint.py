@@ -39,11 +39,7 @@ from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
-"""Number of the format of checkpoints."""
-
 REWARDS = "rewards/"
-SUFFIX = ".safetensors"
 
 SCHEDULE = "schedule.json"
 
@@ -126,14 +122,13 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
-        about = {"format": FORMAT, "round": checkpoint.round}
         state = json.dumps(checkpoint.state, sort_keys=True, indent=1).encode()
         whole = {"model.safetensors": checkpoint.weights}
         for client, reward in checkpoint.rewards.items():
-            whole[f"{REWARDS}{safe_name(client)}{SUFFIX}"] = reward
+            whole[f"{REWARDS}{safe_name(client)}.safetensors"] = reward
         # One model at a time in memory.
         models = ((name, tensors_as_bytes(model)) for name, model in whole.items())
-        write_folder(final, chain([("strategy.json", state)], models), about)
+        write_folder(final, chain([("strategy.json", state)], models), {"round": checkpoint.round})
         folders = self.newest_first(aside=True)
         oldest = self.newest_first()[: self.keep][-1]
         for folder in folders[folders.index(oldest) + 1 :]:
@@ -188,21 +183,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
     Raises:
         NotWhole: when it is not what was written.
-        FederationError: when it has another format, or the system cannot read it at present.
+        FederationError: when the system cannot read it at present.
     """
     with reading(f"checkpoint {folder}"):
         manifest = object_of_json((folder / MANIFEST).read_bytes())
-        if manifest["format"] != FORMAT:
-            raise FederationError(
-                f"checkpoint {folder} has format {manifest['format']}, and this version of "
-                f"monai_fairfl reads format {FORMAT}: use the version that wrote it"
-            )
         files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
-        rewards: dict[str, Weights] = {}
-        for name, data in files.items():
-            if name.startswith(REWARDS):
-                client = name.removeprefix(REWARDS).removesuffix(SUFFIX)
-                rewards[client] = load_tensors(data)
+        of_rewards = [name for name in files if name.startswith(REWARDS)]
+        rewards = {Path(name).stem: load_tensors(files[name]) for name in of_rewards}
         weights = load_tensors(files["model.safetensors"])
         state = object_of_json(files["strategy.json"])
         return Checkpoint(manifest["round"], weights, rewards, state)
@@ -275,10 +262,7 @@ class Models:
     def write(self, weights: Weights, rewards: Mapping[str, Weights], rounds: int) -> None:
         """Write the last global model, after ``rounds``, and every client's reward."""
         if self.withheld:
-            logger.info(
-                "%d tensors of the model stay at the clients: each has its own whole model",
-                len(self.withheld),
-            )
+            logger.info("%d tensors stay at the clients: no whole model is", len(self.withheld))
         self._save("global", weights, rounds)
         for client, reward in rewards.items():
             self._save(safe_name(client), reward, rounds, client)
@@ -287,10 +271,9 @@ class Models:
         """Write one model; of a ``client``, where only that one uses it."""
         if self.withheld:
             return
-        recipe = self.recipe
-        if recipe is not None:
-            recipe = recipe.trained(rounds=rounds)
-            recipe = recipe.of_site(client) if client else recipe
+        recipe = self.recipe and self.recipe.trained(rounds=rounds)
+        if recipe and client:
+            recipe = recipe.of_site(client)
         save_model_file(self.folder / f"{name}.pt", self.spec.with_aliases(weights), recipe)
 
 
@@ -340,14 +323,12 @@ class Schedule:
         schedule = cls.read(run_dir) if resumed else cls()
         if resumed and not schedule.planned:
             schedule.planned.append(None)
-        if not schedule.planned or schedule.planned[-1] != rounds:
+        if schedule.planned[-1:] != [rounds]:
             schedule.planned.append(rounds)
         here = this_processor()
         schedule.processor = schedule.processor or here
         if schedule.processor != here:
-            text = (
-                "%s was begun with %s and goes on with %s: the last bits of its numbers may differ"
-            )
+            text = "%s was begun with %s and goes on with %s: the last bits may differ"
             logger.warning(text, run_dir, schedule.processor, here)
         schedule._write(run_dir)
         return schedule

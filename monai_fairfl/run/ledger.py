@@ -18,7 +18,7 @@ from monai_fairfl.messages import Weights, is_plain_estimate, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
 
 FORMAT = 1
-"""Number of the format of ledgers and ``settings.json``."""
+"""Number of the format of all that a run leaves: ledger, checkpoints, ``settings.json``."""
 
 logger = logging.getLogger(__name__)
 

@@ -35,12 +35,6 @@ RECORD_UPDATES = (
 )
 """How a user lets a run keep its updates."""
 
-NEVER = (
-    f"this run can never have them. Train again in a new folder with {RECORD_UPDATES}, or value it "
-    "with Retraining, which needs no updates"
-)
-"""What to do with a run whose updates were not kept."""
-
 START = "start.safetensors"
 
 
@@ -85,14 +79,12 @@ class RecordedRound:
             FederationError: when a file is damaged, or cannot be read at present.
         """
         start = self.start()
-        requests = []
+        requests = [Request(name, "train", start, id=id) for id, name in enumerate(self.clients)]
         replies = []
-        for id, client in enumerate(self.clients):
-            update, buffers = self.spec.split(self.sent_by(client))
-            labelled = tuple(self.labelled.get(client, ()))
-            request = Request(client, "train", start, id=id)
-            requests.append(request)
-            samples = self.samples[client]
+        for request in requests:
+            update, buffers = self.spec.split(self.sent_by(request.client))
+            labelled = tuple(self.labelled.get(request.client, ()))
+            samples = self.samples[request.client]
             replies.append(request.reply(update, samples, buffers=buffers, labelled=labelled))
         return Replies(replies, requests, self.spec)
 
@@ -134,7 +126,6 @@ def record_round(
     ['elm.safetensors', 'start.safetensors']
     """
     about = {
-        "format": 1,
         "round": number,
         "samples": {reply.client: reply.num_samples for reply in replies},
         "labelled": {reply.client: list(reply.labelled) for reply in replies if reply.labelled},
@@ -174,8 +165,9 @@ def check_recorded(run_dir: Path) -> None:
     for number in range(count_rounds(read_ledger(run_dir / "ledger.jsonl"))):
         if not is_recorded(run_dir, number):
             raise ConfigError(
-                f"round {number} of {run_dir} was not recorded: {NEVER}. To go on with this run, "
-                "leave out record_updates"
+                f"round {number} of {run_dir} was not recorded, and never will be. Train again in "
+                f"a new folder with {RECORD_UPDATES}; value it with Retraining, which needs no "
+                "updates; or go on with it without record_updates"
             )
 
 
@@ -233,13 +225,12 @@ def recorded_round(run_dir: Path, record: Mapping[str, Any], model: str) -> Reco
         found = RecordedRound(
             folder, about["round"], about["samples"], about["buffers"], spec, about["labelled"]
         )
-    if digest_of(found.start()) != model:
-        raise FederationError(
-            f"recorded round {folder} did not begin with the model of {run_dir}'s ledger"
-        )
-    for key, recorded in (("samples", found.samples), ("labelled", found.labelled)):
-        if recorded != record[key]:
+    begun_with = {"start": (digest_of(found.start()), model)}
+    for key in ("samples", "labelled"):
+        begun_with[key] = about[key], record[key]
+    for key, (recorded, of_ledger) in begun_with.items():
+        if recorded != of_ledger:
             raise FederationError(
-                f"recorded round {folder} has {key} {recorded}, {run_dir}'s ledger {record[key]}"
+                f"recorded round {folder} has {key} {recorded}, {run_dir}'s ledger {of_ledger}"
             )
     return found

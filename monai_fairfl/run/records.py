@@ -107,10 +107,8 @@ def training_of(exchanges: Sequence[Replies]) -> Replies:
 
     Where none did, it is the first one.
     """
-    for replies in exchanges:
-        if all(reply.update is not None for reply in replies):
-            return replies
-    return exchanges[0]
+    trained = [one for one in exchanges if all(reply.update is not None for reply in one)]
+    return (trained or exchanges)[0]
 
 
 def _not_used(exchanges: Sequence[Replies]) -> dict[str, Any]:

@@ -11,20 +11,27 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.run.checkpoint import SCHEDULE, Checkpoints
 from monai_fairfl.run.ledger import count_rounds, read_ledger
-from monai_fairfl.run.training_config import training_settings
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.settings import CheckedSettings, one_or_several, setting
 
 SETTINGS = "settings.json"
 """File of a run or a comparison: what its user asked for, and the hashes of the bundle's files."""
 
 FOR_TRAIN = "(--out for monai-fairfl train)"
 """The option by which a user of that command names another run_dir."""
+
+PLAIN = ("bundle", "config", "local_epochs", "amp")
+"""Settings of the training that are one value for all sites."""
+
+SCORING = ("evaluate.json", "federated_evaluate.json")
+"""Files of a bundle that say how its test cases are scored."""
 
 DIGESTS = ".digests"
 """End of the name of a site's file beside its data list: a line for each case, which names none.
@@ -109,16 +116,12 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     if not previous and not begun(run_dir):
         return
     held = f"a comparison ({', '.join(previous)})" if previous else "a run of one strategy"
+    fix = ": resume it (--resume True) or"
     if bool(previous) != (len(strategies) > 1):
-        raise FederationError(
-            f"{run_dir} already holds {held}, and a run and a comparison never share a folder: "
-            f"choose another run_dir {FOR_TRAIN}"
-        )
-    if not resume:
-        raise FederationError(
-            f"{run_dir} already holds {held}: resume it (--resume True) or choose another run_dir "
-            f"{FOR_TRAIN}"
-        )
+        fix = ", and a run and a comparison never share a folder:"
+    elif resume:
+        return
+    raise FederationError(f"{run_dir} already holds {held}{fix} choose another run_dir {FOR_TRAIN}")
 
 
 def check_checkpoints(folders: Iterable[Path]) -> None:
@@ -137,19 +140,18 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
     for folder in folders:
         records = records_of(folder)
         checkpoints = Checkpoints(folder / "checkpoints").newest_first()
+        count = count_rounds(records)
         lost = ""
         if checkpoints and not records:
-            lost, held = "ledger.jsonl", f"the checkpoint {checkpoints[0].name} and no record"
-        elif records and not checkpoints:
-            count = count_rounds(records)
-            if count > 1 or records[-1]["kind"] == "end":
-                lost, held = "checkpoints", f"{count} recorded rounds and no checkpoint"
+            lost = "ledger.jsonl"
+        elif not checkpoints and (count > 1 or ended(folder)):
+            lost = "checkpoints"
         if lost:
             raise FederationError(
-                f"{folder} has {held}: to resume it would begin it again. If a backup, or the "
-                f"machine where it ran, has its {lost}, copy that to {folder / lost}; else choose "
-                f"another run_dir {FOR_TRAIN} or name. A run of a comparison over seeds or folds "
-                "stores no checkpoint when it has ended"
+                f"{folder} has {count} recorded rounds and no {lost}: to resume it would begin it "
+                f"again. If a backup, or the machine where it ran, has its {lost}, copy that to "
+                f"{folder / lost}; else choose another run_dir {FOR_TRAIN} or name. A run of a "
+                "comparison over seeds or folds stores no checkpoint when it has ended"
             )
 
 
@@ -165,12 +167,9 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     Raises:
         ConfigError: naming each setting that differs, and both values.
     """
-    previous = recorded_config(run_dir)
-    if not previous:
-        return
     # A run that goes on alone is scored once, at its end.
     scores = bool(compared(run_dir))
-    before = _named_settings(previous, sites, scores)
+    before = _named_settings(recorded_config(run_dir), sites, scores)
     now = _named_settings(json.loads(json.dumps(config, default=str)), sites, scores)
     check_same(run_dir, before, {key: now[key] for key in now if key in before}, ConfigError)
 
@@ -348,3 +347,94 @@ def differ(one: Mapping[str, frozenset[str]], other: Mapping[str, frozenset[str]
         not (one[site] <= other[site] or other[site] <= one[site])
         for site in one.keys() & other.keys()
     )
+
+
+# ---- what of settings.json decides how the sites train and are scored, and the full run
+
+
+def config_files(config: Mapping[str, Any]) -> list[str]:
+    """The files of the training's configuration, of all sites and of single ones.
+
+    >>> config_files({"config": ["a.json"], "sites": {"elm": {"config": "b.json"}, "oak": {}}})
+    ['a.json', 'b.json']
+    """
+    found: list[str] = []
+    for settings in (config, *(config.get("sites") or {}).values()):
+        found += one_or_several((settings or {}).get("config") or [])
+    return found
+
+
+def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What of a run's ``settings.json`` decides how its sites train, and how they are scored.
+
+    Args:
+        config: as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it; what is not
+            in it is left out.
+
+    Returns:
+        ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name ->
+        SHA-256, and ``"scoring"``, those that score test cases; ``"sites"``, each site's own
+        overrides; ``"data"``, each site's folder.
+
+    >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
+    {'size': [64, 64]}
+    """
+    digests = config.get("files") or {}
+    # A file that lies elsewhere than in the bundle's folder has its path for a name.
+    files = [file if file in digests else Path(file).name for file in config_files(config)]
+    found: dict[str, dict[str, Any]] = {
+        "plain": {key: config[key] for key in PLAIN if key in config},
+        "files": {name: digests[name] for name in files if name in digests},
+        "scoring": {name: digests[name] for name in SCORING if name in digests},
+    }
+    for key in ("overrides", "sites", "data"):
+        found[key] = dict(config.get(key) or {})
+    return found
+
+
+@dataclass(frozen=True)
+class FullRun(CheckedSettings):
+    """The training at which a bundle's results were measured: ``full_run`` of ``federate.json``.
+
+    Args:
+        rounds: of the measured training.
+        local_epochs: of each of these rounds.
+        mean_dice: least mean Dice over the sites; below it a model has not learnt enough to be
+            judged.
+        overrides: of the measured training, for a reader of the file.
+    """
+
+    rounds: int = setting(MISSING, allowed="[1, inf)")
+    local_epochs: int = setting(MISSING, allowed="[1, inf)")
+    mean_dice: float = setting(MISSING, allowed="[0, 1]")
+    overrides: Mapping[str, Any] = setting({})
+
+    def row_called(self, name: str) -> str:
+        """How an error calls a value."""
+        return f"full_run: {name}"
+
+    @classmethod
+    def read(cls, given: Any) -> FullRun | None:
+        """From the configuration; ``None`` where the bundle names no full run.
+
+        Raises:
+            ConfigError: naming what is wrong in it.
+
+        >>> FullRun.read({"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}).epochs
+        240
+        >>> FullRun.read({"rounds": 60, "local_epochs": 4})
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.errors.ConfigError: full_run needs rounds, local_epochs and mean_dice, got ...
+        """
+        try:
+            return None if given is None else cls.of("full_run", given)
+        except TypeError as error:
+            raise ConfigError(
+                f"full_run needs rounds, local_epochs and mean_dice, got {given!r}"
+            ) from error
+
+    @property
+    def epochs(self) -> int:
+        """Local epochs of all rounds together."""
+        return self.rounds * self.local_epochs

@@ -96,7 +96,8 @@ class RunSettings(CheckedSettings):
         adapt_rate: learning rate of the last mile, constant.
         adapt_fuse: whether the model that a site would take, fused with the one that it
             trained alone, is a candidate, too; needs `adapt_epochs`.
-        timeout: seconds an exchange may take; `null`: no limit.
+        timeout: seconds that an exchange over an engine may take; without an engine it has no
+            effect: clients of this machine are waited for. `null`: no limit.
         unasked: whether measurements that no request asked for are taken, too: for clients that are
             scripts and choose their own names.
 

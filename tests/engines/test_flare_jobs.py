@@ -22,6 +22,7 @@ from helpers.flare_job import (  # noqa: E402
     exported,
     net_app,
     reply_to,
+    site_settings_of,
 )
 from helpers.refusals import refused  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
@@ -55,14 +56,14 @@ def server_of(app: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("custom_code", [True, False])
 def test_a_job_brings_code_only_where_it_may(custom_code: bool, tmp_path: Path) -> None:
     app = exported(bundle_recipe(strategy=OWN, custom_code=custom_code), tmp_path)
-    brought = {file.name for file in app.rglob("*.py")}
+    brought = {file.name for file in app.glob("custom/*")}
     assert ("inverse_loss.py" in brought) == bool(brought) == custom_code
     strategy: Any = controller_of(app, tmp_path / "server").strategy
     assert type(strategy).__name__ == "InverseLoss" and strategy.epsilon == 0.5
     with pytest.MonkeyPatch.context() as patch:
         # As where it is not installed.
         patch.setitem(sys.modules, "inverse_loss", None)
-        with refused("--also inverse_loss.InverseLoss", "importable", by=Exception):
+        with refused("--flare-policy", "inverse_loss", by=Exception):
             controller_of(app, tmp_path / "server")
 
 
@@ -91,7 +92,7 @@ def test_settings_go_to_the_sites_to_the_run_or_to_both(tmp_path: Path) -> None:
     given = {"buffers": "samples", "threads": 2, "groups": {"old": ["elm"]}, "local_epochs": 3}
     app = exported(bundle_recipe(**given), tmp_path)
     of_run = server_of(app)["job"]["run"]
-    of_sites = json.loads((app / "config" / "fairfl_site.json").read_text())
+    of_sites = site_settings_of(app)
     assert {name: of_run.get(name) for name in given} == {**given, "local_epochs": None}
     assert {name: of_sites.get(name) for name in given} == {**given, "buffers": None}
     asked = json.loads((app / "config" / "initial" / "job.json").read_text())["asked"]

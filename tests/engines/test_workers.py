@@ -199,7 +199,7 @@ def test_what_a_clients_threads_log_and_warn_of_is_shown_here_and_mixes_with_no_
 def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
     workers_of: Workers, tmp_path: Path
 ) -> None:
-    clients = workers_of(with_one("A", partial(time.sleep, 2), 0, tmp_path))
+    clients = workers_of(with_one("A", partial(time.sleep, 600), 0, tmp_path))
 
     # A sleeps when B's reply comes.
     with pytest.raises(KeyboardInterrupt):
@@ -260,13 +260,14 @@ def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
 def test_a_worker_that_is_killed_while_its_reply_is_on_its_way_keeps_nobody_waiting(
     workers_of: Workers, tmp_path: Path
 ) -> None:
-    go_on = tmp_path / "go"
-    clients = workers_of({"A": partial(worker_clients.Halved, go_on), "B": Echo})
+    clients = workers_of({"A": partial(worker_clients.Halved, tmp_path), "B": Echo})
     replies = clients.ask([Train(name, MODEL) for name in "AB"])
     assert next(replies).client == "B"
+    while not (begun := list(tmp_path.iterdir())):
+        time.sleep(0.01)
     # Nobody reads what A sends until it is killed.
-    go_on.touch()
-    time.sleep(3)
+    (tmp_path / "go").touch()
+    assert all_end([int(begun[0].name)])
     [reply] = replies
     assert reply.client == "A" and "SIGKILL" in str(reply.error)
 

@@ -122,11 +122,14 @@ def test_an_error_ends_all_pieces(tmp_path: Path) -> None:
 
 
 def test_a_signal_lets_what_has_begun_end_and_begins_no_other(tmp_path: Path) -> None:
-    def send() -> None:
-        while not ((tmp_path / "a1").exists() and (tmp_path / "b1").exists()):
+    def wait_for_both(what: str) -> None:
+        while not all((tmp_path / f"{name}{what}").exists() for name in "ab"):
             time.sleep(0.01)
+
+    def send() -> None:
+        wait_for_both("1")
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1.5)
+        wait_for_both("-asked")
         (tmp_path / "go").touch()
 
     thread = threading.Thread(target=send)
@@ -141,7 +144,8 @@ def test_a_signal_lets_what_has_begun_end_and_begins_no_other(tmp_path: Path) ->
     thread.join()
     assert set(found) == {"a", "b"}
     # The workers were asked to stop, too: what they had yet to begin is not begun.
-    assert {file.name for file in tmp_path.iterdir()} == {"a1", "b1", "go"}
+    files = {file.name for file in tmp_path.iterdir()}
+    assert files == {"a1", "b1", "a-asked", "b-asked", "go"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

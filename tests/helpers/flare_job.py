@@ -241,7 +241,7 @@ class Executed:
 
 
 def site_settings_of(app: Path) -> dict[str, Any]:
-    """What a job without custom code tells the executors of its sites."""
+    """What a job tells the executors of its sites."""
     config = json.loads((app / "config" / "config_fed_client.json").read_text())
     settings: dict[str, Any] = config["executors"][0]["executor"]["args"]["settings"]
     return settings

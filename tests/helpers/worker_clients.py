@@ -123,17 +123,27 @@ class Halved:
     """Its process is killed when a part of its reply is sent.
 
     Args:
-        go_on: file for which it waits before it answers.
+        folder: gets a file that is named as the process; it answers once ``go`` is there.
     """
 
-    def __init__(self, go_on: Path):
-        self.go_on = go_on
+    def __init__(self, folder: Path):
+        self.folder = folder
 
     def answer(self, request: Request) -> Reply:
-        while not self.go_on.exists():
+        (self.folder / str(os.getpid())).touch()
+        while not (self.folder / "go").exists():
             time.sleep(0.01)
-        threading.Timer(1, end_by_kill).start()
+        threading.Thread(target=self._end_after, args=[self._written()], daemon=True).start()
         return request.reply({"w": torch.zeros(20_000_000)}, 1)
+
+    def _written(self) -> str:
+        """The bytes that this process has written."""
+        return Path("/proc/self/io").read_text().partition("wchar: ")[2].split()[0]
+
+    def _end_after(self, before: str) -> None:
+        while self._written() == before:
+            time.sleep(0.01)
+        end_by_kill()
 
 
 class Endless:
@@ -219,13 +229,27 @@ def unsendable_result(turn: Turn) -> object:
     return threading.Lock()
 
 
+def says_when_asked_to_stop(folder: Path, name: str) -> None:
+    """Say by a file that this process was asked to stop."""
+    usual = signal.getsignal(signal.SIGUSR1)
+    assert callable(usual)
+
+    def asked(number: int, frame: Any) -> None:
+        usual(number, frame)
+        (folder / f"{name}-asked").touch()
+
+    signal.signal(signal.SIGUSR1, asked)
+
+
 def two_pieces(folder: Path, name: str, turn: Turn) -> None:
     """Carry out two pieces, one after the other."""
+    says_when_asked_to_stop(folder, name)
     carry_out({part: partial(meet, folder, name + part, "go") for part in "12"})
 
 
 def late_piece(folder: Path, name: str, turn: Turn) -> None:
     """Prepare, and only then carry out a piece, as a training that checks its sites first."""
+    says_when_asked_to_stop(folder, name)
     meet(folder, f"{name}1", "go", turn)
     carry_out({"2": partial(meet, folder, f"{name}2", "go")})
 

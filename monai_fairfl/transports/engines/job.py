@@ -53,7 +53,7 @@ class Job:
         timeout: seconds that an exchange may take; 0: no limit.
         initial_ckpt: a ``state_dict`` file to begin with; empty: a model built under the seed.
         sites: settings of
-            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
+            :class:`~monai_fairfl.transports.engines.site.JobSiteSettings`.
         run: settings of :class:`~monai_fairfl.server.settings.RunSettings`, and ``guards``.
     """
 
@@ -84,6 +84,10 @@ class Start:
     spec: ModelSpec
     recipe: ModelRecipe | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
+
+    def initial(self) -> tuple[Weights, ModelSpec]:
+        """The initial model, as a federation asks for it."""
+        return self.weights, self.spec
 
     def write(self, folder: Path) -> None:
         """Write ``model.safetensors`` and ``job.json``; no pickle."""
@@ -188,7 +192,7 @@ def run_job(
         strategy_of(job.strategy),
         transport,
         job.num_rounds,
-        lambda: (start.weights, start.spec),
+        start.initial,
         guards,
         folder,
         recipe=start.recipe,

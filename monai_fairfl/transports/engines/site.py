@@ -1,33 +1,227 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site of a job: its own bundle and data, and one client that answers its requests."""
+"""A site of a job: the job's settings below its own, its bundle and data, and its one client.
+
+A job must bring neither code nor files of the site into the site's configuration.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from monai.bundle import ConfigParser
+from monai.bundle import ConfigParser, ReferenceResolver
+from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.shipped import locate_bundle
+from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import storage_folder
-from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.engines.wire import Packed, request_from
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, safe_name
-from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.plain_values import check_extent, object_of_json
+from monai_fairfl.utils.settings import plain_value, setting
 
 logger = logging.getLogger(__name__)
+
+SITE_FILE = "local/fairfl.json"
+"""The hospital's own settings, in its workspace: they win over those of any job."""
+
+MOST_OF_A_JOB: Mapping[str, int] = {"local_epochs": 1000, "threads": 64}
+"""The largest number that a job may set. A site may write a larger one into its own file."""
+
+EMPTY: tuple[Any, ...] = (None, "", [], (), {})
+
+MOST_VALUES = 10_000
+MOST_DEPTH = 20
+"""Values of a job's settings, and how deeply they may be nested."""
+
+
+@dataclass(frozen=True)
+class JobSiteSettings(SiteSettings):
+    """What a site of a job needs to know: some of it from the job, the rest from the site's file.
+
+    Args:
+        bundle: name of a bundle of this package, or the path of one on the site. A job may give a
+            site that names its own images no path.
+        dataset_dir: the site's images and labels.
+        sites_root: a folder with the data of every site, for trials on one machine.
+        device: such as ``"cuda:0"``; by default the first GPU, else the processor.
+        threads: of torch on the processor; more than one changes bits.
+        groups: name -> sites.
+        check: read every image before the first round that the site takes part in.
+
+    The others are those of :class:`~monai_fairfl.bundle.settings.SiteSettings`; overrides of a job
+    are plain values only.
+    """
+
+    device: str = setting("")
+    bundle: str = setting("")
+    dataset_dir: str = setting("")
+    sites_root: str = setting("")
+    threads: int = setting(1, allowed="[1, inf)")
+    groups: Mapping[str, Sequence[str]] = setting({})
+    check: bool = setting(True)
+
+    def __post_init__(self) -> None:
+        """Refuse values that become part of a configuration, where other texts could be code."""
+        super().__post_init__()
+        plain_value("config", self.config, "Sequence[str]")
+        for name in self.groups:
+            safe_name(name, "groups: the name")
+        for name in ("alone", "bundle", "dataset_dir", "sites_root"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"{name} must be a path, got {getattr(self, name)!r}")
+        try:
+            torch.device(self.device or "cpu")
+        except RuntimeError as error:
+            raise ConfigError(f"device must be one of torch, got {self.device!r}") from error
+
+    @classmethod
+    def merged(
+        cls, job: Mapping[str, Any], own: Mapping[str, Any], where: str = SITE_FILE
+    ) -> JobSiteSettings:
+        """Return the job's settings with the site's own over them; the overrides of both count.
+
+        What the site sets, as a setting or an override, no override of the job replaces, at
+        whatever depth. A site whose settings name its data is not sent to other files by a job.
+
+        Args:
+            job: the job's settings.
+            own: the site's settings.
+            where: the file of the site's settings, for errors.
+
+        Raises:
+            ConfigError: for an unknown key, a value of the wrong type, a job's value out of bounds,
+                the images of a site named by a job, a folder of the site named by a job as its
+                bundle, a permission that only the site can give, or an override of the job that is
+                an expression, which would be the job's code, run by the site, or names a file of
+                the site.
+
+        >>> job = {"bundle": "a", "overrides": {"amp": True}}
+        >>> JobSiteSettings.merged(job, {"bundle": "/b"}).bundle
+        '/b'
+        >>> JobSiteSettings.merged({"overrides": {"size": "$__import__('os').getcwd()"}}, {})
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.errors.ConfigError: the job sets overrides to the expression or class "$__i...
+        """
+        # null, and what is empty, stand for the default; a name that nobody knows stays, for of().
+        known = [entry.name for entry in fields(cls)]
+        job = {key: value for key, value in job.items() if value not in EMPTY or key not in known}
+        own = {key: value for key, value in own.items() if value not in EMPTY or key not in known}
+        for given, origin in ((job, "the job"), (own, where)):
+            try:
+                if given is job:
+                    check_extent(job, MOST_VALUES, MOST_DEPTH)
+                cls.of("a site", given)
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"{origin} cannot be used: {error}") from error
+        _check_job(job, own, where)
+
+        own_overrides = own.get("overrides", {})
+        usable = _usable_overrides(job.get("overrides", {}), {*own, *own_overrides})
+        outside = [value for _, value in _nodes(usable) if _is_outside(value)]
+        if outside and "dataset_dir" in own:
+            raise ConfigError(
+                f"the job names the file or folder {outside[0]!r} in its overrides, and the "
+                "site's own dataset_dir names its data: leave it out of the job, or let the site "
+                f"write it into the overrides of {where}"
+            )
+        return cls(**{**job, **own, "overrides": {**usable, **own_overrides}})
+
+
+def _check_job(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> None:
+    """Refuse what only a site itself can set."""
+
+    def refuse(what: str, why: str) -> None:
+        raise ConfigError(
+            f"the job sets {what}, {why}: leave it out of the job, or let the site write it into "
+            f"{where}"
+        )
+
+    for name, most in MOST_OF_A_JOB.items():
+        if name not in own and job.get(name, 0) > most:
+            refuse(f"{name} to {job[name]}", f"and a job may set at most {most}")
+    for name in ("dataset_dir", "alone"):
+        if job.get(name) and not own.get(name):
+            refuse(name, "and only a site itself knows its files")
+    for file in ensure_tuple(job.get("config", ())):
+        if _is_outside(file):
+            refuse(f"config to {file!r}", "which is no file of the bundle")
+
+    # A bundle is code. A site without images of its own is one of a trial on one machine, where the
+    # lead knows the folders.
+    named = job.get("bundle")
+    of_a_hospital = "dataset_dir" in own and not own.get("bundle")
+    if named and of_a_hospital and named not in bundle_names():
+        refuse(f"bundle to {named!r}", "which is none of the package, and a bundle is code")
+
+    for key, value in _nodes(job.get("overrides", {})):
+        if _is_code(key, value):
+            found = value if isinstance(value, str) else "#".join(key)
+            refuse(f"overrides to the expression or class {found!r}", "and must not bring code")
+        if "dataset_dir" in key and not own.get("dataset_dir"):
+            refuse("dataset_dir", "and only a site itself knows its images")
+
+
+def _usable_overrides(overrides: Mapping[str, Any], set_by_site: set[str]) -> dict[str, Any]:
+    """Return the job's overrides without those that the site sets itself."""
+    usable = {}
+    for key, value in overrides.items():
+        if key not in set_by_site and _parts(key)[-1] not in set_by_site:
+            usable[key] = value
+    return usable
+
+
+def _nodes(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield a value and all that is in it, each with the parts of its key."""
+    yield key, value
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _nodes(inner, key + _parts(name))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _nodes(inner, key)
+
+
+def _parts(key: object) -> tuple[str, ...]:
+    """Return the parts of an override's key, without the signs that say how files are merged.
+
+    >>> _parts("train#+handlers::0::_mode_")
+    ('train', 'handlers', '0', '_mode_')
+    """
+    return tuple(str(part).lstrip(" +~") for part in ReferenceResolver.split_id(str(key)))
+
+
+def _is_code(key: Sequence[str], value: Any) -> bool:
+    """Return whether MONAI would run something.
+
+    That is a value that is an expression or a reference, imports, or a key that begins with an
+    underscore, which MONAI reads as an order: ``_target_`` builds a class, ``_mode_`` opens a
+    debugger, ``_requires_`` runs something first, ``_disabled_`` leaves a component out.
+
+    >>> _is_code(["train", "handlers", "0", "_mode_"], "debug"), _is_code(["batch_size"], 2)
+    (True, False)
+    """
+    if isinstance(value, str) and value.lstrip().startswith(("$", "@", "%")):
+        return True
+    return any(part.startswith(("_", "imports")) or "_target_" in part for part in key)
+
+
+def _is_outside(value: Any) -> bool:
+    """Return whether a value is a path outside the folder where the job runs."""
+    return isinstance(value, str) and (Path(value).is_absolute() or ".." in Path(value).parts)
 
 
 class Site:
@@ -39,8 +233,7 @@ class Site:
         name: of the site.
         workspace: the site's own folder: ``local/fairfl.json`` is read there, states are stored in
             ``fairfl``.
-        job: the job's settings, see
-            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
+        job: the job's settings, see :class:`JobSiteSettings`.
     """
 
     def __init__(self, name: str, workspace: str | Path, job: Mapping[str, Any]):

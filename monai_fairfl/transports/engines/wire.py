@@ -16,7 +16,8 @@ from monai_fairfl import __version__
 from monai_fairfl.messages import Reply, Request, Weights, measurement_of_json, to_json
 
 FORMAT = 1
-"""Number of the format of messages."""
+STAMP: Mapping[str, Any] = {"format": FORMAT, "package": __version__}
+"""Number of the format of messages, and what both ends must agree on."""
 
 REQUEST_FIELDS = {entry.name for entry in fields(Request)} - {"client", "weights"}
 REPLY_FIELDS = {entry.name for entry in fields(Reply)} - {"client", "update", "buffers", "error"}
@@ -47,10 +48,9 @@ def packed_request(request: Request, rounds: int) -> Packed:
         request: with its id, run, round and seed.
         rounds: of the run, in all.
     """
-    plain = {name: getattr(request, name) for name in REQUEST_FIELDS}
+    plain = {**STAMP, **{name: getattr(request, name) for name in REQUEST_FIELDS}}
     plain |= {"measure": list(request.measure), "context": dict(request.context)}
-    about = {"site": request.client, "rounds": rounds}
-    plain |= {**about, "format": FORMAT, "package": __version__}
+    plain |= {"site": request.client, "rounds": rounds}
     return plain, {"model": request.weights}
 
 
@@ -81,9 +81,8 @@ def request_from(packed: Packed, site: str) -> tuple[Request, int]:
 
 def packed_reply(reply: Reply) -> Packed:
     """Return a reply as an engine carries it. It does not say who sends it."""
-    plain = {name: getattr(reply, name) for name in (*REPLY_FIELDS, "error")}
+    plain = {**STAMP, **{name: getattr(reply, name) for name in (*REPLY_FIELDS, "error")}}
     plain |= {"labelled": list(reply.labelled), "measurements": to_json(reply.measurements)}
-    plain |= {"format": FORMAT, "package": __version__}
     if reply.update is None:
         return plain, {}
     return plain, {"model": reply.update, "buffers": reply.buffers or {}}

@@ -111,7 +111,8 @@ class FairFLAggregator(ModelAggregator):
         self.strategy = strategy
         self.trainable_param_names = trainable_param_names
         self.key_metric = key_metric
-        self.federation = dict(federation or {})
+        self.federation = {**OF_SCRIPTS, **(federation or {})}
+        self.federation["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation["ranges"]}
         self.federation["guards"] = config_of_shipped(self.federation.get("guards"))
         self.parts = strategy.parts if strategy.parts != Parts() else None
         require_one_exchange(strategy)
@@ -206,17 +207,9 @@ class FairFLAggregator(ModelAggregator):
         job = self.fl_ctx.get_job_id()
         folder = Path(self.fl_ctx.get_engine().get_workspace().get_run_dir(job)) / "fairfl"
         start = self._start(folder / "initial")
-        given = {**OF_SCRIPTS, **self.federation}
-        given["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation.get("ranges", {})}
-        guards = guards_of(config_of_shipped(given.pop("guards")))
+        given = {**self.federation, "guards": guards_of(self.federation["guards"])}
         self._federation = Federation(
-            self.strategy,
-            self,
-            self._rounds,
-            lambda: (start.weights, start.spec),
-            guards,
-            folder,
-            **given,
+            self.strategy, self, self._rounds, start.initial, run_dir=folder, **given
         )
         if conclude:
             self._federation.conclude()
@@ -390,15 +383,16 @@ def require_one_exchange(strategy: Strategy) -> None:
     except Exception:  # it cannot train such a model
         logger.debug("%s cannot be tried on two numbers", strategy.name, exc_info=True)
     context = {key for request in asked for key in request.context} | set(trial.parts.training)
-    problem = ""
-    if len(asked) > len(clients) or any(request.task != "train" for request in asked):
-        problem = "asks for more than one training in a round"
-    elif context - {"previous_weight"}:
-        problem = f"asks for another training ({', '.join(sorted(context))})"
-    elif own_models:
-        problem = "sends every client a model of its own"
-    if problem:
-        raise ConfigError(
-            f"{strategy.name} {problem}, and NVFlare's FedAvg workflow sends one model to all and "
-            "asks once a round: use FairFLRecipe(bundle=...), whose sites can do more"
-        )
+    tasks = [request.task for request in asked]
+    is_more = len(tasks) > len(clients) or "measure" in tasks
+    problems = {
+        "asks for more than one training in a round": is_more,
+        f"asks for another training ({', '.join(sorted(context))})": context - {"previous_weight"},
+        "sends every client a model of its own": own_models,
+    }
+    for problem, holds in problems.items():
+        if holds:
+            raise ConfigError(
+                f"{strategy.name} {problem}, and NVFlare's FedAvg workflow sends one model to all "
+                "and asks once a round: use FairFLRecipe(bundle=...), whose sites can do more"
+            )

@@ -265,23 +265,23 @@ def curve_points(record: Mapping[str, Any]) -> Iterator[tuple[str, str, float, i
     ('elm', 'global_score', 0.5, 1)
     ('', 'global_score/mean', 0.5, 1)
     """
-    is_round = record["kind"] == "round"
     curves: dict[str, dict[str, Any]] = {}
-    measured = record.get("measurements", {})
-    if is_round:
+    step, begins = 0, "final_"
+    measured = {site: models.get("own", {}) for site, models in record.get("scores", {}).items()}
+    if record["kind"] == "round":
+        step, begins, measured = record["round"], "", record["measurements"]
         curves["aggregation_weight"] = record["aggregation"]
         curves["contribution"] = record["contributions"]
-    elif record["kind"] == "end":
-        measured = {site: scores.get("own", {}) for site, scores in record["scores"].items()}
     for site, values in measured.items():
         for name, value in values.items():
-            curves.setdefault(name if is_round else f"final_{name}", {})[site] = value
+            curves.setdefault(f"{begins}{name}", {})[site] = value
 
-    step = record["round"] if is_round else 0
     for tag, values in curves.items():
-        found = {site: number_in(value) for site, value in values.items()}
-        numbers = {site: number for site, number in found.items() if number is not None}
-        for site, number in numbers.items():
-            yield site, tag, number, step
+        numbers = []
+        for site, value in values.items():
+            number = number_in(value)
+            if number is not None:
+                numbers.append(number)
+                yield site, tag, number, step
         if numbers:
-            yield "", f"{tag}/mean", sum(numbers.values()) / len(numbers), step
+            yield "", f"{tag}/mean", sum(numbers) / len(numbers), step

@@ -35,8 +35,7 @@ def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
 
     Arguments and errors are those of :func:`allow`.
     """
-    _, lacking = _policy(Path(kit), also)
-    return not lacking
+    return not _policy(Path(kit), also)[1]
 
 
 def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:

@@ -7,7 +7,6 @@ A recipe runs in the simulator, in POC and in production, or becomes a job folde
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nvflare.apis.executor import Executor
-from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, ExecutionMode
-from nvflare.client.config import ExchangeFormat, TransferType
 from nvflare.job_config.api import FedJob
 from nvflare.job_config.file_source import FileSource
 from nvflare.recipe.sim_env import SimEnv
-from nvflare.recipe.spec import ExecEnv, Recipe
+from nvflare.recipe.spec import Recipe
 
 from monai_fairfl import strategies
 from monai_fairfl.bundle.shipped import check_new
@@ -38,10 +34,14 @@ from monai_fairfl.transports.engines.making_jobs import (
     start_of,
 )
 from monai_fairfl.transports.flare.controller import INITIAL, FairFLController
-from monai_fairfl.transports.flare.policy import DEFAULT_POLICY, NEEDS, allow
-from monai_fairfl.transports.flare.sites import SCRIPT, SCRIPT_NAME, SETTINGS, FairFLExecutor
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.transports.flare.sites import FairFLExecutor
 from monai_fairfl.utils.named_classes import as_mapping
+
+BRINGS = "brings_code.txt"
+ABOUT = """By this folder the policies of NVIDIA FLARE count the job as one that brings code (BYOC).
+But for a researcher's own strategy, all code is that of the installed package monai_fairfl.
+"""
+"""A file, with its content, of a job that counts as one with custom code."""
 
 OF_NVFLARE = ("strategy", "name", "sites")
 """What of a job is not among its controller's values: what NVFlare writes, and what sites get."""
@@ -70,19 +70,17 @@ class FairFLRecipe(Recipe):
             elsewhere.
         strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with
             ``_target_``; one of your own, its dotted path, or its configuration.
-        custom_code: the sites run a script of the job (NVFlare calls that BYOC); ``False``: an
-            executor of the installed package, which each site must allow, see
+        custom_code: the job counts as one that brings code (NVFlare calls that BYOC), and brings
+            that of a strategy of your own; ``False``: it brings none, and the server and each site,
+            which are none of a simulator, must allow the classes of the installed package, see
             ``monai-fairfl doctor --flare-policy``.
         task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
             is most of a small round.
-        launch_external_process: run the script in a process of its own, which ``launch_once=False``
-            starts for every task: then a site whose training was killed is back in the next round.
-        launch_once: as in NVFlare's recipes.
         settings: the other arguments of :class:`~monai_fairfl.transports.engines.job.Job`, such as
             ``min_clients``, ``num_rounds``, ``name``, ``timeout`` and ``initial_ckpt``;
             settings of the sites, such as ``sites_root``, ``config``, ``overrides``,
             ``local_epochs``, ``device``, ``amp`` and ``check``, see
-            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`; and of the run,
+            :class:`~monai_fairfl.transports.engines.site.JobSiteSettings`; and of the run,
             such as ``seed``, ``groups`` and ``threads``, fields of
             :class:`~monai_fairfl.server.settings.RunSettings`, and ``guards`` of this package.
 
@@ -97,14 +95,11 @@ class FairFLRecipe(Recipe):
         strategy: Strategy | str | Mapping[str, Any] = "FedCE",
         custom_code: bool = True,
         task_interval: float = 0.5,
-        launch_external_process: bool = False,
-        launch_once: bool = True,
         **settings: Any,
     ):
         made = strategy_of(strategy)
-        self.own_classes = own_classes(made)
+        own = own_classes(made)
         self.asked = job_of(Job, bundle=str(bundle), strategy=made, **settings)
-        self.custom_code = custom_code
         # Files of the job until it is written.
         self._files = TemporaryDirectory()
         folder = Path(self._files.name)
@@ -114,50 +109,21 @@ class FairFLRecipe(Recipe):
         except ValueError as error:
             raise ConfigError(f"name {self.asked.name!r}: {error}") from error
         # Code of one's own travels along, unless the job must bring none.
-        installed = [path.partition(".")[0] for path in self.own_classes if not custom_code]
+        installed = [path.partition(".")[0] for path in own if not custom_code]
         job.set_app_packages(["monai_fairfl", *installed])
-        needs = NEEDS
-        if self.own_classes:
-            needs += (
-                f". {', '.join(self.own_classes)} must be importable at the server; if the job "
-                "brings no code, 'monai-fairfl doctor KIT --flare-policy --add --also "
-                f"{' '.join(self.own_classes)}' allows it there"
-            )
-        controller = FairFLController(
-            made,
-            self.asked.name,
-            # NVFlare takes a mapping with a name for a component.
-            {key: value for key, value in vars(self.asked).items() if key not in OF_NVFLARE},
-            parts=made.parts if made.parts != Parts() else None,
-            needs=needs,
-        )
+        # NVFlare takes a mapping with a name for a component.
+        plain = {key: value for key, value in vars(self.asked).items() if key not in OF_NVFLARE}
+        parts = made.parts if made.parts != Parts() else None
         start_of(self.asked).write(folder / INITIAL)
-        job.to_server(controller)
+        job.to_server(FairFLController(made, self.asked.name, plain, parts))
         job.to_server({"server": {"task_request_interval": task_interval}})
         job.add_file_to_server(str(folder / INITIAL), dest_dir=INITIAL, app_folder_type="config")
 
-        settings_of_sites = {"bundle": self.asked.bundle, **self.asked.sites}
-        executor: Executor = FairFLExecutor(settings_of_sites)
-        if custom_code:
-            # What runs the script at a site: the job's process, or one of its own.
-            mode = ExecutionMode.IN_PROCESS
-            script: dict[str, Any] = {"task_script_path": SCRIPT_NAME}
-            if launch_external_process:
-                mode = ExecutionMode.EXTERNAL_PROCESS
-                script = {"command": f"python3 -u custom/{SCRIPT_NAME}", "launch_once": launch_once}
-            executor = ClientAPIExecutor(
-                execution_mode=mode,
-                params_exchange_format=ExchangeFormat.PYTORCH,
-                server_expected_format=ExchangeFormat.PYTORCH,
-                # The site computes the update itself and marks it as a difference.
-                params_transfer_type=TransferType.FULL,
-                **script,
-            )
-            (folder / SCRIPT_NAME).write_text(SCRIPT)
-            (folder / SETTINGS).write_text(json.dumps(settings_of_sites, indent=1))
-            job.to_clients(FileSource(str(folder / SCRIPT_NAME)))
-            job.to_clients(FileSource(str(folder / SETTINGS), app_folder_type="config"))
+        executor = FairFLExecutor({"bundle": self.asked.bundle, **self.asked.sites})
         job.to_clients(executor, tasks=["*"])
+        if custom_code:
+            (folder / BRINGS).write_text(ABOUT)
+            job.to_clients(FileSource(str(folder / BRINGS)))
         super().__init__(job)
 
     # ---- what NVFlare's Recipe asks for ----
@@ -167,17 +133,6 @@ class FairFLRecipe(Recipe):
             f"per_site_config of {', '.join(config)}: a site has settings of its own in "
             "local/fairfl.json of its workspace, and a job brings none for single sites"
         )
-
-    def process_env(self, env: ExecEnv) -> None:
-        """Allow in the simulator, which is the user's own, what a job without code needs."""
-        if not isinstance(env, SimEnv) or self.custom_code:
-            return
-        workspace = Path(env.workspace_root) / self.name
-        default = workspace / "local" / DEFAULT_POLICY
-        if not default.exists():
-            # Without a list of its own: NVFlare's default list counts.
-            write_atomically(default, b'{"format_version": 2}')
-        allow(workspace, self.own_classes)
 
 
 def own_classes(strategy: Strategy) -> list[str]:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flower 1.41: the same federation over its SuperLink and SuperNodes, or in its simulation.
 
-Needs the extra ``flower``. ``job`` describes and writes a job, ``simulation`` runs it here, and
-``apps`` has its ``ServerApp`` and its ``ClientApp``.
+Needs the extra ``flower``. ``job`` describes and writes a job; ``apps`` has its ``ServerApp`` and
+its ``ClientApp``, and runs both in a simulation here.
 """
 
 import os

@@ -2,6 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from .apps import FlowerTransport as FlowerTransport
+from .apps import simulate_job as simulate_job
 from .job import FlowerJob as FlowerJob
 from .job import export_app as export_app
-from .simulation import simulate_job as simulate_job

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The two components of an app, and what they send each other.
+"""The two components of an app, what they send each other, and their simulation on one machine.
 
 An app's ``pyproject.toml`` names ``server_app`` and ``client_app``. The server knows which site a
 node is by the key of its SuperNode. SuperNodes start a process for each message. So a site reads
@@ -17,12 +17,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -37,7 +37,12 @@ from safetensors.torch import load
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import HOME, folder_of_run, run_job
-from monai_fairfl.transports.engines.making_jobs import start_of
+from monai_fairfl.transports.engines.making_jobs import (
+    Watch,
+    simulated_sites,
+    simulation,
+    start_of,
+)
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.wire import Packed, packed_reply, packed_request, reply_from
 from monai_fairfl.transports.flower.job import FlowerJob, site_settings
@@ -82,25 +87,16 @@ def packed_of(content: RecordDict) -> Packed:
     """Return the request or reply that Flower has brought.
 
     Raises:
-        ValueError: when it is not of this package, its plain values are no JSON object, or the
-            bytes of tensors are damaged.
-        TypeError: when a record holds something else than tensors.
+        Exception: several kinds; a ValueError when it is not of this package.
     """
     record = content.get(PLAIN)
     if not isinstance(record, ConfigRecord):
         raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
-    names = [name for name in ("model", "buffers") if name in content]
-    return object_of_json(str(record["json"])), {name: _tensors(content[name]) for name in names}
-
-
-def _tensors(record: Any) -> dict[str, torch.Tensor]:
-    found = record[TENSORS].stype if isinstance(record, ArrayRecord) else type(record).__name__
-    if found != TENSORS:
-        raise TypeError(f"tensors are written as {found!r}, not as {TENSORS!r}")
-    try:
-        return load(record[TENSORS].data)
-    except Exception as error:  # several kinds
-        raise ValueError(f"what came are no tensors ({error})") from error
+    tensors = {}
+    for name in ("model", "buffers"):
+        if name in content:
+            tensors[name] = load(content.array_records[name][TENSORS].data)
+    return object_of_json(str(record["json"])), tensors
 
 
 # --- the server
@@ -305,3 +301,99 @@ def site_of_node(message: Message, context: Context) -> Site:
 
 
 client_app = answering_app(site_of_node)
+
+
+# --- a simulation: a server, and sites in the worker processes of Ray
+
+MOST_SITES = 8
+"""That one process has in memory."""
+
+
+def simulate_job(
+    workspace: str | Path,
+    sites_root: str | Path,
+    site_names: Sequence[str] | None = None,
+    watch: Watch = lambda folder, name: nullcontext(),
+    processes: int | None = None,
+    *,
+    bundle: str,
+    **arguments: Any,
+) -> Path:
+    """Run a federation in Flower's simulation, with sites in processes of this machine.
+
+    Args:
+        workspace: gets ``server/NAME``, the run, and ``sites/SITE``, the states of the sites; a run
+            that did not end goes on.
+        sites_root: one folder per site.
+        site_names: those that take part; all by default.
+        watch: is entered while the simulation runs.
+        processes: that train at a time; as many as the machine has processors by default.
+        bundle: as for :meth:`~monai_fairfl.transports.flower.FlowerJob.of`.
+        arguments: likewise.
+
+    Returns:
+        The run's folder, with models, ledger and report.
+
+    Raises:
+        ConfigError: when the sites or the settings are wrong.
+        FederationError: when the run did not end; it names the reason.
+    """
+    # What a node imports for each message stays small.
+    from flwr.simulation import run_simulation
+
+    sites = simulated_sites(sites_root, site_names, bundle)
+    given = {"min_clients": len(sites), **arguments}
+    job = FlowerJob.of(bundle=bundle, sites_root=sites_root, **given)
+    folder = Path(workspace).absolute()
+    run = folder_of_run(folder / "server", job.name)
+    # Here: MONAI looks through all imported modules for each configuration, and fails while another
+    # thread imports one.
+    start = start_of(job)
+
+    failures: list[BaseException] = []
+    server = ServerApp()
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        def nodes() -> dict[str, int]:
+            return dict(zip(sites, sorted(grid.get_node_ids()), strict=False))
+
+        transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
+        # Flower prints an exception of this thread, and raises another one.
+        try:
+            run_job(run, job, start, transport, "Flower")
+        except BaseException as error:
+            failures.append(error)
+
+    site_of = partial(_site_of, folder / "sites", json.dumps(site_settings(job.run_config())))
+    at_a_time = min(processes or os.cpu_count() or 1, len(sites))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with simulation(run, job.name, watch):
+        run_simulation(
+            server_app=server,
+            client_app=answering_app(site_of),
+            num_supernodes=len(sites),
+            backend_config={
+                "init_args": {"num_cpus": at_a_time},
+                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            },
+        )
+        for error in failures:
+            raise RuntimeError(str(error)) from error
+    return run
+
+
+def _site_of(folder: Path, job: str, message: Message, context: Context) -> Site:
+    """Return the site that a request is to: all nodes of a simulation are the user's own."""
+    plain, _ = packed_of(message.content)
+    name = safe_name(plain["site"])
+    return _site(name, folder / name, job)
+
+
+@lru_cache(maxsize=MOST_SITES)
+def _site(name: str, folder: Path, job: str) -> Site:
+    """Return a site, the same for each message that this process answers for it.
+
+    Another process may have trained it in the meantime: its state is on disk.
+    """
+    return Site(name, folder, json.loads(job))
