@@ -163,33 +163,26 @@ def seed_loader(engine: SupervisedEvaluator | SupervisedTrainer, seed: int) -> N
 
 
 def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
-    """The image files of each of the engine's cases; ``None`` for a case that names none."""
+    """The image files of each of the engine's cases, of which one may have several (channels).
+
+    ``None`` for a case that names none: its image may be in memory.
+
+    >>> cases = [{"image": "a.nii.gz"}, {"image": ["t1.nii.gz", "t2.nii.gz"]}, {"image": [0.5]}]
+    >>> engine = SupervisedEvaluator("cpu", torch.utils.data.DataLoader(cases), nn.Identity())
+    >>> files_of_cases(engine)
+    [('a.nii.gz',), ('t1.nii.gz', 't2.nii.gz'), None]
+    """
     dataset = getattr(engine.data_loader, "dataset", None)
     cases = getattr(dataset, "data", dataset)
-    if isinstance(cases, Sequence) and not isinstance(cases, str):
-        return [image_files_of(case) for case in cases]
-    return [None] * len(cases) if isinstance(cases, Sized) else []
-
-
-def image_files_of(case: object) -> tuple[str, ...] | None:
-    """The files of one case's image, which may be made of several, one per channel.
-
-    Args:
-        case: an item of a dataset.
-
-    Returns:
-        ``None`` where the case names no file: its image may be in memory.
-
-    >>> image_files_of({"image": "a.nii.gz"}), image_files_of({"image": ["t1.nii.gz", "t2.nii.gz"]})
-    (('a.nii.gz',), ('t1.nii.gz', 't2.nii.gz'))
-    >>> image_files_of({"image": [0.5, 0.25]}) is None
-    True
-    """
-    image = case.get("image") if isinstance(case, Mapping) else None
-    files = image if isinstance(image, (list, tuple)) else [image]
-    if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
-        return None
-    return tuple(str(file) for file in files)
+    if not isinstance(cases, Sequence) or isinstance(cases, str):
+        return [None] * len(cases) if isinstance(cases, Sized) else []
+    found: list[tuple[str, ...] | None] = []
+    for case in cases:
+        image = case.get("image") if isinstance(case, Mapping) else None
+        files = image if isinstance(image, (list, tuple)) else [image]
+        are_files = files and all(isinstance(file, (str, os.PathLike)) for file in files)
+        found.append(tuple(map(str, files)) if are_files else None)
+    return found
 
 
 def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
@@ -260,11 +253,12 @@ class Probe:
         self.engine = evaluator
         self.classes = tuple(classes)
         self.remembers = remembers
-        self.cases: Cases = {}
         self.watches: Sequence[object] = ()  # owners of further handlers that see a scored run
         self._yields_outputs = False
-        # The model that was scored last, its score and its cases' own.
-        self._last: tuple[Weights, Scores, Cases] | None = None
+        # Of the model that was scored last: ``"dice"`` and classes -> the cases' scores.
+        self._columns: dict[str, torch.Tensor] = {}
+        # This model, its score and these.
+        self._last: tuple[Weights, Scores, dict[str, torch.Tensor]] | None = None
 
     def score(self, weights: Weights) -> Scores:
         """The evaluator's key metric (mean Dice): ``"mean"`` over cases, and one value per class.
@@ -288,15 +282,16 @@ class Probe:
         """
         # Models of one request are made of the same tensors where they are the same model.
         if self.remembers and self._last is not None:
-            scored, scores, self.cases = self._last
+            scored, known, self._columns = self._last
             if scored.keys() == weights.keys():
                 if all(scored[name] is weights[name] for name in scored):
-                    return dict(scores)
+                    return dict(known)
 
         name = self.engine.state.key_metric_name
         if name is None:
             raise ValueError("no score without a key_val_metric of the bundle's evaluator")
-        scores, self.cases = {"mean": Estimate(math.nan, None, 0)}, {}
+        scores: Scores = {"mean": Estimate(math.nan, None, 0)}
+        columns: dict[str, torch.Tensor] = {}
         # MONAI skips the run of an engine without a batch.
         if self.engine.state.epoch_length != 0:
             details, value = self._run(weights, name, self.watches)
@@ -317,32 +312,29 @@ class Probe:
             if details is None:
                 scores = {"mean": Estimate(float(table))}
             else:
-                scores, self.cases = self._scores_of(details)
-        self._last = (weights, scores, self.cases)
+                number = details.shape[1]
+                columns = {MEAN_COLUMN: details.nanmean(1)}
+                if number > 1:
+                    # A background class in front is not scored.
+                    is_named = len(self.classes) >= number
+                    labels = self.classes[-number:] if is_named else map(str, range(number))
+                    for label, values in zip(labels, details.T, strict=True):
+                        if not values.isnan().all():
+                            columns[label] = values
+                for column, values in columns.items():
+                    scores["mean" if column == MEAN_COLUMN else column] = estimate(values)
+        self._columns = columns
+        self._last = (weights, scores, columns)
         return dict(scores)
 
-    def _scores_of(self, details: torch.Tensor) -> tuple[Scores, Cases]:
-        """Scores of the mean over classes and of each labelled class, over the cases and of each.
-
-        Args:
-            details: of the metric (cases, classes).
-        """
-        number = details.shape[1]
-        columns = {MEAN_COLUMN: details.nanmean(1)}
-        if number > 1:
-            # A background class in front is not scored.
-            is_named = len(self.classes) >= number
-            labels = self.classes[-number:] if is_named else [str(i) for i in range(number)]
-            for label, values in zip(labels, details.T, strict=True):
-                if not values.isnan().all():
-                    columns[label] = values
-        scores: Scores = {}
-        for column, values in columns.items():
-            scores["mean" if column == MEAN_COLUMN else column] = estimate(values)
-
+    @property
+    def cases(self) -> Cases:
+        """The cases' own scores of the model that was scored last, until they are taken."""
+        if not self._columns:
+            return {}
         # Cases are called by their files where the loader gives them in the order of its list. Any
         # other loader, or a shuffled one, does not.
-        rows = torch.stack(list(columns.values()), 1).tolist()
+        rows = torch.stack(list(self._columns.values()), 1).tolist()
         names = [str(row) for row in range(len(rows))]
         batch_sampler = getattr(self.engine.data_loader, "batch_sampler", None)
         if isinstance(getattr(batch_sampler, "sampler", None), SequentialSampler):
@@ -350,8 +342,8 @@ class Probe:
             names = distinct_names(files) if len(files) == len(rows) else names
         cases = {}
         for name, row in zip(names, rows, strict=True):
-            cases[name] = dict(zip(columns, row, strict=True))
-        return scores, cases
+            cases[name] = dict(zip(self._columns, row, strict=True))
+        return cases
 
     def take_cases(self) -> Cases:
         """The cases' own scores of the model that was scored last; once only.
@@ -361,7 +353,7 @@ class Probe:
             scores were taken before, or the metric stores nothing of single cases.
         """
         cases = self.cases
-        self.cases = {}
+        self._columns = {}
         return cases
 
     def further(self, name: str, weights: Weights) -> Estimate | None:
