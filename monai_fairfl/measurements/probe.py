@@ -138,28 +138,37 @@ def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]
     happened, and so does the loader's generator. Workers that outlive an epoch
     (``persistent_workers``) have a random state of their own and cannot be repeated.
     """
-    loader = engine.data_loader
-    with own_random_state(0), ExitStack() as stack:
-        for dataset, attribute, transform in list(_transforms_in(getattr(loader, "dataset", None))):
-            setattr(dataset, attribute, copy.deepcopy(transform))
-            stack.callback(setattr, dataset, attribute, transform)
-        for generator in _generators_of(loader):
-            stack.callback(generator.set_state, generator.get_state())
-        seed_loader(engine, 0)
-        yield from islice(loader, engine.state.epoch_length)
+    with own_random_state(0), ExitStack() as undo:
+        seed_loader(engine, 0, undo)
+        yield from islice(engine.data_loader, engine.state.epoch_length)
 
 
-def seed_loader(engine: SupervisedEvaluator | SupervisedTrainer, seed: int) -> None:
+def seed_loader(
+    engine: SupervisedEvaluator | SupervisedTrainer, seed: int, undo: ExitStack | None = None
+) -> None:
     """Seed every part of the engine's loader that has a random state of its own.
 
     These are the transforms of its datasets, its generator and that of its sampler.
+
+    Args:
+        engine: of the loader.
+        seed: of each part.
+        undo: is closed when all of it is to be as before: transforms are copied until then.
     """
     loader = engine.data_loader
-    for _, _, transform in _transforms_in(getattr(loader, "dataset", None)):
+    for dataset, attribute, transform in list(_transforms_in(getattr(loader, "dataset", None))):
+        if undo is not None:
+            undo.callback(setattr, dataset, attribute, transform)
+            transform = copy.deepcopy(transform)
+            setattr(dataset, attribute, transform)
         if isinstance(transform, Randomizable):
             transform.set_random_state(seed)
-    for generator in _generators_of(loader):
-        generator.manual_seed(seed)
+    for holder in (loader, getattr(loader, "sampler", None)):
+        generator = getattr(holder, "generator", None)
+        if generator is not None:
+            if undo is not None:
+                undo.callback(generator.set_state, generator.get_state())
+            generator.manual_seed(seed)
 
 
 def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
@@ -199,12 +208,6 @@ def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
         inner = getattr(dataset, attribute, None)
         for one in inner if isinstance(inner, (list, tuple)) else [inner]:
             yield from _transforms_in(one)
-
-
-def _generators_of(loader: Any) -> list[torch.Generator]:
-    holders = (loader, getattr(loader, "sampler", None))
-    found = [getattr(holder, "generator", None) for holder in holders]
-    return [generator for generator in found if generator is not None]
 
 
 # ---- scores
