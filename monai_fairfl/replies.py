@@ -659,7 +659,8 @@ class Replies(list[Reply]):
         for name, averaged in self.average_buffers(uniform(self), buffers).items():
             found[name] = averaged
             if averaged.is_floating_point():
-                found[name] = reduce(torch.stack([sent for _, sent in self._sent(name)]))
+                sent = [reply.buffers or {} for reply in self]
+                found[name] = reduce(torch.stack([of[name] for of in sent if name in of]))
         return found
 
     def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
@@ -675,26 +676,19 @@ class Replies(list[Reply]):
         if policy == "samples":
             weights = sample_shares(self)
         for name in self.spec.buffers:
-            sent = self._sent(name)
-            if not sent:
+            sent = [reply.buffers or {} for reply in self]
+            rows = [row for row, of_reply in enumerate(sent) if name in of_reply]
+            tensors = [sent[row][name] for row in rows]
+            if not tensors:
                 continue
-            tensors = [tensor for _, tensor in sent]
             if tensors[0].is_floating_point():
-                rho = self._rho(name, weights)[[row for row, _ in sent]]
+                rho = self._rho(name, weights)[rows]
                 # Where only clients of weight 0 sent it: their plain mean.
                 averaged[name] = _mean(tensors, rho if rho.any() else torch.ones_like(rho))
             else:
                 # A counter: a fraction of it means nothing, so the largest is taken.
                 averaged[name] = torch.stack(tensors).amax(0)
         return averaged
-
-    def _sent(self, buffer: str) -> list[tuple[int, torch.Tensor]]:
-        """Row and value of a buffer, of each reply that has it."""
-        sent = []
-        for row, reply in enumerate(self):
-            if reply.buffers is not None and buffer in reply.buffers:
-                sent.append((row, reply.buffers[buffer]))
-        return sent
 
     def _rho(self, name: str, weights: Aggregation) -> torch.Tensor:
         """The weights of the clients in a tensor's layer, shape (N,)."""

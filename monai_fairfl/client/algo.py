@@ -217,6 +217,9 @@ class FairMonaiAlgo(MonaiAlgo):
             remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
             training.check_schedules(self.trainer, self._evaluators, self.client_name)
         training.drop_unread_output(self.trainer)
+        # A bundle may list a case several times in an epoch, and a free rider does.
+        files = files_of_cases(self.trainer)
+        self._num_cases = len(files if None in files else set(files))
         self._initial = training.state_of(self.trainer)
         overlap = training.overlap_of(str(self.client_name), self.trainer, evaluators)
         parser = getattr(self.train_workflow, "parser", {})
@@ -407,14 +410,12 @@ class FairMonaiAlgo(MonaiAlgo):
             entering = {name: sent[name] + change for name, change in update.items()}
             state["local"] = self.spec.with_aliases({**local, **entering})
         self.states.save(request.run, request.round, state)
-        # A bundle may list a case several times in an epoch, and a free rider does.
-        files = files_of_cases(self.trainer)
         return request.reply(
             update,
             num_samples=round(counts.images / task.epochs),
             measurements=task.measurements,
             buffers=buffers,
-            num_cases=len(files if None in files else set(files)),
+            num_cases=self._num_cases,
             num_steps=counts.steps,
             # Empty: every channel is labelled, as at most sites.
             labelled=() if all(counts.labelled) else counts.labelled,

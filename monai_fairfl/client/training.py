@@ -270,12 +270,10 @@ class Measuring:
             value = entry(probe, model, memory, request.context)
             if value is not None:
                 task.measurements[name] = value
-            if isinstance(probe, Probe):
-                # Taken every time: the next measurement of the probe may score nothing.
-                cases = probe.take_cases()
-                if closing and cases:
-                    file = f"{name}-{request.round:d}-{request.id:d}"
-                    task.states.save_cases(request.run, file, cases)
+            # Taken: the next measurement of the probe may score nothing.
+            if closing and isinstance(probe, Probe) and (cases := probe.take_cases()):
+                file = f"{name}-{request.round:d}-{request.id:d}"
+                task.states.save_cases(request.run, file, cases)
 
     def probe(self, data: str) -> Probe | TrainingProbe | None:
         """What runs weights on this data; ``None`` where the bundle has no evaluator for it."""

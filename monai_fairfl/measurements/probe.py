@@ -138,58 +138,60 @@ def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]
     happened, and so does the loader's generator. Workers that outlive an epoch
     (``persistent_workers``) have a random state of their own and cannot be repeated.
     """
-    loader = engine.data_loader
-    with own_random_state(0), ExitStack() as stack:
-        for dataset, attribute, transform in list(_transforms_in(getattr(loader, "dataset", None))):
-            setattr(dataset, attribute, copy.deepcopy(transform))
-            stack.callback(setattr, dataset, attribute, transform)
-        for generator in _generators_of(loader):
-            stack.callback(generator.set_state, generator.get_state())
-        seed_loader(engine, 0)
-        yield from islice(loader, engine.state.epoch_length)
+    with own_random_state(0), ExitStack() as undo:
+        seed_loader(engine, 0, undo)
+        yield from islice(engine.data_loader, engine.state.epoch_length)
 
 
-def seed_loader(engine: SupervisedEvaluator | SupervisedTrainer, seed: int) -> None:
+def seed_loader(
+    engine: SupervisedEvaluator | SupervisedTrainer, seed: int, undo: ExitStack | None = None
+) -> None:
     """Seed every part of the engine's loader that has a random state of its own.
 
     These are the transforms of its datasets, its generator and that of its sampler.
+
+    Args:
+        engine: of the loader.
+        seed: of each part.
+        undo: is closed when all of it is to be as before: transforms are copied until then.
     """
     loader = engine.data_loader
-    for _, _, transform in _transforms_in(getattr(loader, "dataset", None)):
+    for dataset, attribute, transform in list(_transforms_in(getattr(loader, "dataset", None))):
+        if undo is not None:
+            undo.callback(setattr, dataset, attribute, transform)
+            transform = copy.deepcopy(transform)
+            setattr(dataset, attribute, transform)
         if isinstance(transform, Randomizable):
             transform.set_random_state(seed)
-    for generator in _generators_of(loader):
-        generator.manual_seed(seed)
+    for holder in (loader, getattr(loader, "sampler", None)):
+        generator = getattr(holder, "generator", None)
+        if generator is not None:
+            if undo is not None:
+                undo.callback(generator.set_state, generator.get_state())
+            generator.manual_seed(seed)
 
 
 def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
-    """The image files of each of the engine's cases; ``None`` for a case that names none."""
+    """The image files of each of the engine's cases, of which one may have several (channels).
+
+    ``None`` for a case that names none: its image may be in memory.
+
+    >>> cases = [{"image": "a.nii.gz"}, {"image": ["t1.nii.gz", "t2.nii.gz"]}, {"image": [0.5]}]
+    >>> engine = SupervisedEvaluator("cpu", torch.utils.data.DataLoader(cases), nn.Identity())
+    >>> files_of_cases(engine)
+    [('a.nii.gz',), ('t1.nii.gz', 't2.nii.gz'), None]
+    """
     dataset = getattr(engine.data_loader, "dataset", None)
     cases = getattr(dataset, "data", dataset)
-    if isinstance(cases, Sequence) and not isinstance(cases, str):
-        return [image_files_of(case) for case in cases]
-    return [None] * len(cases) if isinstance(cases, Sized) else []
-
-
-def image_files_of(case: object) -> tuple[str, ...] | None:
-    """The files of one case's image, which may be made of several, one per channel.
-
-    Args:
-        case: an item of a dataset.
-
-    Returns:
-        ``None`` where the case names no file: its image may be in memory.
-
-    >>> image_files_of({"image": "a.nii.gz"}), image_files_of({"image": ["t1.nii.gz", "t2.nii.gz"]})
-    (('a.nii.gz',), ('t1.nii.gz', 't2.nii.gz'))
-    >>> image_files_of({"image": [0.5, 0.25]}) is None
-    True
-    """
-    image = case.get("image") if isinstance(case, Mapping) else None
-    files = image if isinstance(image, (list, tuple)) else [image]
-    if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
-        return None
-    return tuple(str(file) for file in files)
+    if not isinstance(cases, Sequence) or isinstance(cases, str):
+        return [None] * len(cases) if isinstance(cases, Sized) else []
+    found: list[tuple[str, ...] | None] = []
+    for case in cases:
+        image = case.get("image") if isinstance(case, Mapping) else None
+        files = image if isinstance(image, (list, tuple)) else [image]
+        are_files = files and all(isinstance(file, (str, os.PathLike)) for file in files)
+        found.append(tuple(map(str, files)) if are_files else None)
+    return found
 
 
 def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
@@ -206,12 +208,6 @@ def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
         inner = getattr(dataset, attribute, None)
         for one in inner if isinstance(inner, (list, tuple)) else [inner]:
             yield from _transforms_in(one)
-
-
-def _generators_of(loader: Any) -> list[torch.Generator]:
-    holders = (loader, getattr(loader, "sampler", None))
-    found = [getattr(holder, "generator", None) for holder in holders]
-    return [generator for generator in found if generator is not None]
 
 
 # ---- scores
@@ -260,11 +256,12 @@ class Probe:
         self.engine = evaluator
         self.classes = tuple(classes)
         self.remembers = remembers
-        self.cases: Cases = {}
         self.watches: Sequence[object] = ()  # owners of further handlers that see a scored run
         self._yields_outputs = False
-        # The model that was scored last, its score and its cases' own.
-        self._last: tuple[Weights, Scores, Cases] | None = None
+        # Of the model that was scored last: ``"dice"`` and classes -> the cases' scores.
+        self._columns: dict[str, torch.Tensor] = {}
+        # This model, its score and these.
+        self._last: tuple[Weights, Scores, dict[str, torch.Tensor]] | None = None
 
     def score(self, weights: Weights) -> Scores:
         """The evaluator's key metric (mean Dice): ``"mean"`` over cases, and one value per class.
@@ -288,15 +285,16 @@ class Probe:
         """
         # Models of one request are made of the same tensors where they are the same model.
         if self.remembers and self._last is not None:
-            scored, scores, self.cases = self._last
+            scored, known, self._columns = self._last
             if scored.keys() == weights.keys():
                 if all(scored[name] is weights[name] for name in scored):
-                    return dict(scores)
+                    return dict(known)
 
         name = self.engine.state.key_metric_name
         if name is None:
             raise ValueError("no score without a key_val_metric of the bundle's evaluator")
-        scores, self.cases = {"mean": Estimate(math.nan, None, 0)}, {}
+        scores: Scores = {"mean": Estimate(math.nan, None, 0)}
+        columns: dict[str, torch.Tensor] = {}
         # MONAI skips the run of an engine without a batch.
         if self.engine.state.epoch_length != 0:
             details, value = self._run(weights, name, self.watches)
@@ -317,32 +315,29 @@ class Probe:
             if details is None:
                 scores = {"mean": Estimate(float(table))}
             else:
-                scores, self.cases = self._scores_of(details)
-        self._last = (weights, scores, self.cases)
+                number = details.shape[1]
+                columns = {MEAN_COLUMN: details.nanmean(1)}
+                if number > 1:
+                    # A background class in front is not scored.
+                    is_named = len(self.classes) >= number
+                    labels = self.classes[-number:] if is_named else map(str, range(number))
+                    for label, values in zip(labels, details.T, strict=True):
+                        if not values.isnan().all():
+                            columns[label] = values
+                for column, values in columns.items():
+                    scores["mean" if column == MEAN_COLUMN else column] = estimate(values)
+        self._columns = columns
+        self._last = (weights, scores, columns)
         return dict(scores)
 
-    def _scores_of(self, details: torch.Tensor) -> tuple[Scores, Cases]:
-        """Scores of the mean over classes and of each labelled class, over the cases and of each.
-
-        Args:
-            details: of the metric (cases, classes).
-        """
-        number = details.shape[1]
-        columns = {MEAN_COLUMN: details.nanmean(1)}
-        if number > 1:
-            # A background class in front is not scored.
-            is_named = len(self.classes) >= number
-            labels = self.classes[-number:] if is_named else [str(i) for i in range(number)]
-            for label, values in zip(labels, details.T, strict=True):
-                if not values.isnan().all():
-                    columns[label] = values
-        scores: Scores = {}
-        for column, values in columns.items():
-            scores["mean" if column == MEAN_COLUMN else column] = estimate(values)
-
+    @property
+    def cases(self) -> Cases:
+        """The cases' own scores of the model that was scored last, until they are taken."""
+        if not self._columns:
+            return {}
         # Cases are called by their files where the loader gives them in the order of its list. Any
         # other loader, or a shuffled one, does not.
-        rows = torch.stack(list(columns.values()), 1).tolist()
+        rows = torch.stack(list(self._columns.values()), 1).tolist()
         names = [str(row) for row in range(len(rows))]
         batch_sampler = getattr(self.engine.data_loader, "batch_sampler", None)
         if isinstance(getattr(batch_sampler, "sampler", None), SequentialSampler):
@@ -350,8 +345,8 @@ class Probe:
             names = distinct_names(files) if len(files) == len(rows) else names
         cases = {}
         for name, row in zip(names, rows, strict=True):
-            cases[name] = dict(zip(columns, row, strict=True))
-        return scores, cases
+            cases[name] = dict(zip(self._columns, row, strict=True))
+        return cases
 
     def take_cases(self) -> Cases:
         """The cases' own scores of the model that was scored last; once only.
@@ -361,7 +356,7 @@ class Probe:
             scores were taken before, or the metric stores nothing of single cases.
         """
         cases = self.cases
-        self.cases = {}
+        self._columns = {}
         return cases
 
     def further(self, name: str, weights: Weights) -> Estimate | None:

@@ -63,8 +63,9 @@ class Progress(progress.Progress):
         # The last rounds' seconds. Their median estimates the time left: the first round reads the
         # images, too.
         self.seconds: deque[float] = deque(maxlen=8)
-        self.bar = self.add_task(title, total=rounds, news="")
-        self._show(done)
+        self.bar = self.add_task(title, total=rounds, completed=done, news="")
+        if self.shown_by is not None:
+            self.shown_by(done)
 
     def answered(self, client: str, refused: str | None) -> None:
         """A client answered.
@@ -95,9 +96,6 @@ class Progress(progress.Progress):
         if all(isinstance(weight, float) for weight in weights.values()):
             text += f"; weights {', '.join(f'{name} {weights[name]:.2f}' for name in weights)}"
         logger.info(text)
-        self._show(done)
-
-    def _show(self, done: int) -> None:
         self.update(self.bar, completed=done, news="")
         if self.shown_by is not None:
             self.shown_by(done)

@@ -573,11 +573,12 @@ class Strategy(Component, ABC):
         Raises:
             ConfigError: when it is no plain JSON; it names the strategy and its attributes.
         """
+        state = self.state_dict()
         try:
-            return json.dumps(self.state_dict())
+            return json.dumps(state)
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"strategy {self.name}: its state, {', '.join(self.state)}, must be plain JSON "
+                f"strategy {self.name}: its state, {', '.join(state)}, must be plain JSON "
                 f"({error}): keep a Memory, numbers, texts, lists and mappings of these"
             ) from error
 

@@ -78,20 +78,15 @@ class Checked:
         """How an error calls a row."""
         return f"{type(self).__name__}: {name}"
 
-    @property
-    def state(self) -> list[str]:
-        """Names of the rows by :func:`remembered`, which a checkpoint holds."""
-        rows = fields(self)  # type: ignore[arg-type]
-        return [row.name for row in rows if "remembered" in row.metadata]
-
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs of it, plain JSON: the rows by :func:`remembered`."""
-        return {name: getattr(self, name) for name in self.state}
+        names = [row.name for row in fields(self) if "remembered" in row.metadata]  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
-        for name in self.state:
-            kind = type(getattr(self, name))
+        for name, value in self.state_dict().items():
+            kind = type(value)
             setattr(self, name, kind(state[name]) if issubclass(kind, dict) else state[name])
 
 
