@@ -283,7 +283,6 @@ def _is_kit(folder: Path) -> bool:
 
 def _own_settings(root: Path) -> Finding:
     """The settings in a startup kit, or in a folder for Flower, read as a job's site reads them."""
-    from monai_fairfl.errors import FairFLError
     from monai_fairfl.transports.engines.site import SITE_FILE, Site
 
     is_kit = _is_kit(root)
