@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.guards.base import Guard, Verdict, medians_of_others, quarantine
-from monai_fairfl.guards.directions import is_judged
+from monai_fairfl.guards.updates import is_judged
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import ZERO_NORM, Replies
 from monai_fairfl.utils.arguments import argument, remembered

@@ -373,10 +373,8 @@ class Strategy(Component, ABC):
         Raises:
             FederationError: if no client sent one.
         """
-        values = np.full(len(replies), np.nan)
-        for row, reply in enumerate(replies):
-            if name in reply.measurements:
-                values[row] = value_of(reply.measurements[name])
+        sent = [reply.measurements.get(name, math.nan) for reply in replies]
+        values = np.array([value_of(one) for one in sent], float)
         if np.isnan(values).all():
             raise self._nobody_measured(replies, name)
         if self.parts.clip_reports is not None:

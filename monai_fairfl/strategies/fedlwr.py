@@ -73,9 +73,9 @@ class FedLWR(Strategy):
     def __post_init__(self, *parts: Any) -> None:
         super().__post_init__(*parts)
         if self.clip is not None:
-            is_pair = isinstance(self.clip, Sequence) and len(self.clip) == 2
-            low, high = self.clip if is_pair else (1, 0)
-            if not (is_finite(low) and is_finite(high) and 0 <= low <= high <= 1):
+            bounds = list(self.clip) if isinstance(self.clip, Sequence) else []
+            is_inside = all(is_finite(bound) and 0 <= bound <= 1 for bound in bounds)
+            if not (len(bounds) == 2 and is_inside and bounds == sorted(bounds)):
                 raise ConfigError(
                     f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {self.clip!r}"
                 )
