@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -78,7 +78,7 @@ class Replayed(Guard):
     # client whose last reply did not count -> sketch of the last step that it knows.
     steps: dict[str, str] = remembered(dict)
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         if not self.updates or not is_judged(replies):
             return {}
         previous = {client: _read(text) for client, text in self.updates.items()}

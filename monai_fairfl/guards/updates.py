@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -63,7 +62,7 @@ class Empty(Guard):
 
     share: float = argument(1e-3, "(0, 1]")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         geometry = replies.geometry
         medians = medians_of_others(geometry.norms)
         is_empty = self._is_empty(geometry.norms, medians)
@@ -136,7 +135,7 @@ class TooLong(Guard):
 
     times: float = argument(6.0, "(1, inf)")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         if len(replies) <= LEAST_OTHERS:
             return {}
         verdicts: dict[int, Verdict] = {}
@@ -189,7 +188,7 @@ class Outsized(Guard):
 
     times: float = argument(1000.0, "(1, inf)")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         norms = replies.geometry.norms
         medians = medians_of_others(norms)
         far_longer = (norms > self.times * medians) & (medians > 0)
@@ -273,7 +272,7 @@ class Copies(Guard):
     cosine: float = argument(0.9, "(0, 1]")
     nearer: float = argument(0.25, "(0, 1]")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         count = len(replies)
         if count < 2 or not is_judged(replies) or len(replies.clients) < count:
             return {}
@@ -338,7 +337,7 @@ class Noise(Guard):
 
     most: float = argument(4.0, "(0, inf)")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         count = len(replies)
         if count < 3 or not is_judged(replies):
             return {}
@@ -400,7 +399,7 @@ class Opposed(Guard):
     cosine: float = argument(-0.5, "(-1, 0]")
     agreement: float = argument(0.3, "(-1, 1]")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         count = len(replies)
         if count <= LEAST_AGREEING or not is_judged(replies):
             return {}

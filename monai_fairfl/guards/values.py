@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class NonFinite(Guard):
     ([2], "'w' is not finite")
     """
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         squared_norms = np.diag(replies.geometry.gram)
         verdicts = {}
         for row, reply in enumerate(replies):
@@ -97,7 +97,7 @@ class BatchStatistics(Guard):
     times: float = argument(200.0, "(1, inf)")
     deviations: float = argument(20.0, "(0, inf)")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         reasons = {reply.id: _impossible(reply, replies.start(reply)) for reply in replies}
         verdicts = {id: Verdict("quarantine", reason) for id, reason in reasons.items() if reason}
         possible = [reply for reply in replies if reply.id not in verdicts]

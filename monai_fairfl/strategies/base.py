@@ -248,7 +248,7 @@ class Strategy(Component, ABC):
     weights: Weights = field(init=False)
     rewards: Mapping[str, Weights] = field(init=False)
 
-    clients: Sequence[str] = field(init=False)
+    clients: list[str] = field(init=False)
     """All known clients, sorted: those of the run's start, and those that any round has asked."""
 
     spec: ModelSpec = field(init=False)
@@ -298,7 +298,7 @@ class Strategy(Component, ABC):
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     @abstractmethod
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         """Play one round, as a generator: yield requests, receive replies, return the result.
 
         ``replies = yield [Train(...), ...]`` sends one request to each client. It may be repeated.
@@ -674,7 +674,7 @@ def play_round(
 
     # Of a round that was undone.
     strategy._notes = {}
-    generator: object = strategy.round(clients)
+    generator: object = strategy.round(list(clients))
     if not isinstance(generator, Generator):
         raise slip("ask with replies = yield [Train(...), ...]", generator)
     replies: Replies | None = None

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ class CGSV(Strategy):
     additive = True
     min_clients = 2
 
-    def __post_init__(self, *parts: Any) -> None:
+    def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         if self.exact:
             self.max_clients = MOST_PLAYERS  # type: ignore[misc]
@@ -97,7 +97,7 @@ class CGSV(Strategy):
             ratio = "tanh" if self.reward == "cosine" else "share"
             self.sparsified = Sparsified(self.beta, ratio, **VARIANTS[self.variant])
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         merit = yield from self._merit(local)
         names = local.clients

@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
@@ -55,7 +52,7 @@ class FedGA(Strategy):
     gains_when = {"global_loss": "high", "local_loss": "low"}
     min_clients = 2
 
-    def __post_init__(self, *parts: Any) -> None:
+    def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         if self.step is None:
             self.step = STEP[self.variant]
@@ -67,7 +64,7 @@ class FedGA(Strategy):
                 "no client receives the average: leave reward out"
             )
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [
             Train(client, self.start_of(client), ("global_loss", "local_loss"))
             for client in clients

@@ -70,7 +70,7 @@ class FedLWR(Strategy):
 
     min_clients = 2
 
-    def __post_init__(self, *parts: Any) -> None:
+    def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         if self.clip is not None:
             bounds = list(self.clip) if isinstance(self.clip, Sequence) else []
@@ -86,7 +86,7 @@ class FedLWR(Strategy):
             instead = "or use similarity='cosine', which takes any number of images"
             self.images_needed = ImagesNeeded(data, LEAST_IMAGES, instead)  # type: ignore[misc]
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).
         local = yield [Train(client, self.start_of(client)) for client in clients]
         anchor = {**self.weights, **local.average(uniform(local), self.buffers)}

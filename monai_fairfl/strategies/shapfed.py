@@ -100,7 +100,7 @@ class ShapFed(Strategy):
                 name,
             )
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         names = local.clients
 

@@ -35,7 +35,7 @@ from monai_fairfl.games import (
     permutation_shapley,
     sum_over_rounds,
 )
-from monai_fairfl.messages import Weights
+from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.replies import Replies, sample_shares
 from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.run.recorded_updates import RECORD_UPDATES, RecordedRound, recorded_rounds
@@ -200,9 +200,15 @@ class RunValuation(Component, ABC):
             most = {"leave_one_out": one_more, "permutation": self.samples * one_more}
             every = 2 ** len(game.players)
             evaluator.most += min(every, most.get(self.method, every))
-        if self.judged_by == "others":
-            return self._judged_by_others(games, evaluator)
-        return self.play(games)
+        if self.judged_by == "everybody":
+            return self.play(games)
+
+        # The games are played once for each client, with what the others measured.
+        values = {}
+        for client in sorted({player for game in games for player in game.players}):
+            values[client] = self._without(client, games, evaluator)[client]
+        total = math.fsum(value.value for value in values.values())
+        return Valuation(self.method, values, len(evaluator.asked), total)
 
     def intervals(self, run: FinishedRun) -> dict[str, tuple[float, float]]:
         r"""client -> 95 % interval of its value over the hospitals that judge, by the jackknife.
@@ -227,17 +233,15 @@ class RunValuation(Component, ABC):
         values = self.play(games).values
         replayed = []
         for client in run.clients:
-            evaluator.left_out = client
-            found = self.play([Game(game.players, game.utility) for game in games]).values
+            found = self._without(client, games, evaluator)
             replayed.append([float(found[player]) for player in values])
         deviations = np.array(replayed) - np.mean(replayed, axis=0)
         errors = np.sqrt((judges - 1) / judges * (deviations**2).sum(axis=0))
         widths = stats.t.ppf(0.975, judges - 1) * errors
-        found_intervals = {}
-        for player, width in zip(values, widths.tolist(), strict=True):
-            value = float(values[player])
-            found_intervals[player] = (value - width, value + width)
-        return found_intervals
+        ends = zip(values, widths.tolist(), strict=True)
+        return {
+            one: (float(values[one]) - width, float(values[one]) + width) for one, width in ends
+        }
 
     def _begun(self, run: FinishedRun) -> tuple[list[Game], Evaluator]:
         """The games of a run, and what measures their models."""
@@ -245,15 +249,12 @@ class RunValuation(Component, ABC):
         evaluator = Evaluator(self.name, self.worth, run.panel, file, identity, run.show)
         return self.games(run, evaluator), evaluator
 
-    def _judged_by_others(self, games: Sequence[Game], evaluator: Evaluator) -> Valuation:
-        """Play the games once for each client, with what the others measured; its value counts."""
-        values = {}
-        for client in sorted({player for game in games for player in game.players}):
-            evaluator.left_out = client
-            played = [Game(game.players, game.utility) for game in games]
-            values[client] = self.play(played).values[client]
-        total = math.fsum(value.value for value in values.values())
-        return Valuation(self.method, values, len(evaluator.asked), total)
+    def _without(
+        self, client: str, games: Sequence[Game], evaluator: Evaluator
+    ) -> Mapping[str, Estimate]:
+        """The values of the players by what all clients but one measured."""
+        evaluator.left_out = client
+        return self.play([Game(game.players, game.utility) for game in games]).values
 
     def play(self, games: Sequence[Game]) -> Valuation:
         """Apply the method to the games and add up what they give."""
@@ -468,11 +469,10 @@ class Retraining(RunValuation):
         >>> [sorted(coalition) for coalition in Retraining().trainings("AB")]
         [['A', 'B'], ['A'], ['B']]
         """
-        members = sorted(clients)
-        smallest = {"leave_one_out": len(members) - 1, "exact": 1}
-        if self.method in smallest:
-            for size in range(len(members), smallest[self.method] - 1, -1):
-                yield from map(frozenset, combinations(members, size))
+        smallest = {"leave_one_out": len(clients) - 1, "exact": 1}
+        for size in range(len(clients), 0, -1):
+            if size >= smallest.get(self.method, math.inf):
+                yield from map(frozenset, combinations(sorted(clients), size))
 
     def stored(self, run: FinishedRun) -> tuple[Path, str]:
         """As :meth:`RunValuation.stored`."""
