@@ -227,6 +227,9 @@ class Strategy(Component, ABC):
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
 
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Value of the argument ``variant`` -> defaults of arguments that are ``None``."""
+
     # What others must know of its models.
 
     weights_sum_to_one: bool = field(default=True, init=False)
@@ -270,6 +273,9 @@ class Strategy(Component, ABC):
                 given[name] = getattr(self, name)
                 setattr(self, name, own[name])
         super().__post_init__()
+        for name, default in self.variants.get(getattr(self, "variant", ""), {}).items():
+            if getattr(self, name) is None:
+                setattr(self, name, default)
         self.parts = Parts(**{name: part for name, part in given.items() if part is not None})
         self.check_parts(self.parts)
 

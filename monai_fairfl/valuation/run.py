@@ -17,7 +17,7 @@ from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.valuation import FinishedRun, RunValuation, Valuation, fidelity
-from monai_fairfl.valuation.utility import UTILITIES
+from monai_fairfl.valuation.finished import UTILITIES
 
 logger = logging.getLogger(__name__)
 
