@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Strategy
@@ -30,7 +28,7 @@ class InverseLoss(Strategy):
 
     requires = frozenset({"train_loss"})
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
 
         # What the clients measured, in their order: the mean training loss L_i.

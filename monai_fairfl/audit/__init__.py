@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a ledger proves: receipts of the sites, and its numbers computed again.
 
-- ``receipts``: whether a ledger is the one whose heads the sites were sent;
-- ``files``: whether models, checkpoints and recorded updates are those that it names;
-- ``playing``: strategies played on the replies of its rounds;
-- ``questions``: every weight and contribution computed again by the strategy's own code, and the
-  same for a run without one site, or by another strategy.
+- ``proofs``: whether a ledger is the one whose heads the sites were sent, and whether models,
+  checkpoints and recorded updates are those that it names;
+- ``playing``: strategies played on the replies of its rounds: every weight and contribution
+  computed again, and the same for a run without one site, or by another strategy.
 """
 
 import lazy_loader

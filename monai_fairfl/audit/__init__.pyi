@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
-from .files import Files as Files
-from .files import check_files as check_files
 from .playing import LedgerRun as LedgerRun
 from .playing import NotInLedgerError as NotInLedgerError
+from .playing import Replayed as Replayed
+from .playing import WhatIf as WhatIf
 from .playing import play as play
-from .questions import Replayed as Replayed
-from .questions import WhatIf as WhatIf
-from .questions import replay as replay
-from .questions import what_if as what_if
-from .receipts import Proof as Proof
-from .receipts import Receipt as Receipt
-from .receipts import check_head as check_head
-from .receipts import check_receipts as check_receipts
-from .receipts import read_receipts as read_receipts
+from .playing import replay as replay
+from .playing import what_if as what_if
+from .proofs import Files as Files
+from .proofs import Proof as Proof
+from .proofs import Receipt as Receipt
+from .proofs import check_files as check_files
+from .proofs import check_head as check_head
+from .proofs import check_receipts as check_receipts
+from .proofs import read_receipts as read_receipts
 
 __all__: list[str]

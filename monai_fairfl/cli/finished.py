@@ -150,7 +150,7 @@ def verify(args: argparse.Namespace) -> Answer:
     if args.what_if:
         return _what_if(args)
     from monai_fairfl.audit import read_receipts
-    from monai_fairfl.audit.receipts import WHERE_RECEIPTS_ARE
+    from monai_fairfl.audit.proofs import WHERE_RECEIPTS_ARE
     from monai_fairfl.report.collect import find_runs, read_records_and_head
     from monai_fairfl.run.resuming import kept_results
 
@@ -234,7 +234,7 @@ def _checks(
 def _what_if(args: argparse.Namespace) -> Answer:
     """Compute a run's weights again without a site, or by another strategy."""
     from monai_fairfl.audit import what_if
-    from monai_fairfl.audit.questions import MEANING
+    from monai_fairfl.audit.playing import MEANING
     from monai_fairfl.report.collect import find_run
     from monai_fairfl.strategies.registry import strategy_of
     from monai_fairfl.utils.tables import text_of_table

@@ -128,7 +128,7 @@ class ClientState:
 
         It has the head of the ledger that came with the request, which is the SHA-256 of the
         ledger's last line. A change of a record changes every later head, so a stored head shows
-        the change, see :mod:`monai_fairfl.audit.receipts`. A request without a head is of no
+        the change, see :mod:`monai_fairfl.audit.proofs`. A request without a head is of no
         ledger, such as one of a valuation, and gets no receipt.
 
         Args:

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from monai_fairfl.guards.base import Guard, Verdict, medians_of_others, quarantine
-from monai_fairfl.guards.directions import is_judged
+from monai_fairfl.guards.updates import is_judged
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import ZERO_NORM, Replies
 from monai_fairfl.utils.arguments import argument, remembered
@@ -78,19 +78,19 @@ class Replayed(Guard):
     # client whose last reply did not count -> sketch of the last step that it knows.
     steps: dict[str, str] = remembered(dict)
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         if not self.updates or not is_judged(replies):
             return {}
         previous = {client: _read(text) for client, text in self.updates.items()}
-        places = _places(replies)
-        updates = np.stack([_sketch(reply.update, places) for reply in replies])
+        names = replies.spec.parameters
+        updates = np.stack([_sketch(reply.update, names) for reply in replies])
         cosines = _units(updates) @ _units(np.stack(list(previous.values()))).T
         is_own = np.array([[reply.client == other for other in previous] for reply in replies])
         own = np.where(is_own, cosines, 0.0).sum(axis=1)
         another = np.where(is_own, 0.0, cosines).max(axis=1, initial=0.0)
         last_step = np.zeros(len(replies))
         for row, reply in enumerate(replies):
-            step = self._known_step(reply.client, _sketch(replies.start(reply), places))
+            step = self._known_step(reply.client, _sketch(replies.start(reply), names))
             last_step[row] = _likeness_to_step(updates[row], step, previous.get(reply.client))
 
         verdicts: dict[int, Verdict] = {}
@@ -126,36 +126,31 @@ class Replayed(Guard):
     def remember(self, replies: Replies) -> None:
         if not is_judged(replies):
             return
-        places = _places(replies)
+        names = replies.spec.parameters
         for request in replies.requests.values():
             if request.task != "train":
                 continue
-            client, now = request.client, _sketch(request.weights, places)
+            client, now = request.client, _sketch(request.weights, names)
             step = self._known_step(client, now)
             self.steps.pop(client, None)
             if client not in replies.clients and step.any():
                 self.steps[client] = _written(step)
             self.sent[client] = _written(now)
         for reply in replies:
-            self.updates[reply.client] = _written(_sketch(reply.update, places))
+            self.updates[reply.client] = _written(_sketch(reply.update, names))
 
 
-def _places(replies: Replies) -> dict[str, torch.Tensor]:
-    """Parameter -> the random places of its flat values that a sketch has, sorted."""
-    sizes = [replies.updates[0][name].numel() for name in replies.spec.parameters]
-    ends = np.cumsum(sizes)
-    chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
-    places = {}
-    for name, begin, end in zip(replies.spec.parameters, ends - sizes, ends, strict=True):
-        first, last = np.searchsorted(chosen, (begin, end))
-        places[name] = torch.from_numpy(chosen[first:last] - begin)
-    return places
-
-
-def _sketch(tensors: Weights | None, places: Mapping[str, torch.Tensor]) -> np.ndarray:
-    """The values of an update or of a model at these places, shape (4096,)."""
+def _sketch(tensors: Weights | None, parameters: Sequence[str]) -> np.ndarray:
+    """The values of an update or of a model at random places, the same in every run."""
     assert tensors is not None
-    parts = [torch.take(tensors[name], inside) for name, inside in places.items()]
+    flat = [tensors[name].reshape(-1) for name in parameters]
+    ends = np.cumsum([len(values) for values in flat])
+    chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
+    parts = []
+    for values, end in zip(flat, ends, strict=True):
+        begin = end - len(values)
+        first, last = np.searchsorted(chosen, (begin, end))
+        parts.append(values[torch.from_numpy(chosen[first:last] - begin)])
     return torch.cat(parts).float().numpy()
 
 

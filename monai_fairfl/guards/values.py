@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine
 from monai_fairfl.messages import Reply, Weights, is_finite_or_unchanged
@@ -45,7 +44,7 @@ class NonFinite(Guard):
     ([2], "'w' is not finite")
     """
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+    def check(self, replies: Replies) -> dict[int, Verdict]:
         squared_norms = np.diag(replies.geometry.gram)
         verdicts = {}
         for row, reply in enumerate(replies):
@@ -98,15 +97,10 @@ class BatchStatistics(Guard):
     times: float = argument(200.0, "(1, inf)")
     deviations: float = argument(20.0, "(0, inf)")
 
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        verdicts = {}
-        possible = []
-        for reply in replies:
-            reason = _impossible(reply, replies.start(reply))
-            if reason:
-                verdicts[reply.id] = Verdict("quarantine", reason)
-            else:
-                possible.append(reply)
+    def check(self, replies: Replies) -> dict[int, Verdict]:
+        reasons = {reply.id: _impossible(reply, replies.start(reply)) for reply in replies}
+        verdicts = {id: Verdict("quarantine", reason) for id, reason in reasons.items() if reason}
+        possible = [reply for reply in replies if reply.id not in verdicts]
         if len(possible) <= LEAST_OTHERS:
             return verdicts
 
@@ -144,24 +138,23 @@ def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
     A layer is in them if all its variances, and its means if anybody sent some, have one shape.
     NaN stands for what a client did not send: it judges nobody.
     """
-    means, variances = [np.empty((len(replies), 0))], [np.empty((len(replies), 0))]
+    tables = [np.empty((2, len(replies), 0))]
     names = {name for reply in replies for name in reply.buffers or {}}
-    for name in sorted(name for name in names if name.endswith(VARIANCE)):
-        sent: list[dict[int, torch.Tensor]] = []
-        for of in (name, name.removesuffix(VARIANCE) + MEAN):
-            found = {row: (reply.buffers or {}).get(of) for row, reply in enumerate(replies)}
-            sent.append({row: one for row, one in found.items() if one is not None and one.numel()})
-        of_variance, of_mean = sent
-        shapes = {buffer.shape for buffer in [*of_variance.values(), *of_mean.values()]}
-        if not of_variance or len(shapes) != 1:
-            continue
-        channels = shapes.pop().numel()
-        for table, buffers in ((variances, of_variance), (means, of_mean)):
-            rows = np.full((len(replies), channels), math.nan)
-            for row, buffer in buffers.items():
-                rows[row] = buffer.flatten().double().numpy()
-            table.append(rows)
-    return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
+    for variance in sorted(name for name in names if name.endswith(VARIANCE)):
+        sent = []
+        for which, name in enumerate((variance.removesuffix(VARIANCE) + MEAN, variance)):
+            for row, reply in enumerate(replies):
+                buffer = (reply.buffers or {}).get(name)
+                if buffer is not None and buffer.numel():
+                    sent.append((which, row, buffer))
+        shapes = {buffer.shape for *_, buffer in sent}
+        if len(shapes) == 1:
+            table = np.full((2, len(replies), shapes.pop().numel()), math.nan)
+            for which, row, buffer in sent:
+                table[which, row] = buffer.flatten().double().numpy()
+            tables.append(table)
+    means, variances = np.concatenate(tables, axis=2)
+    return means, variances
 
 
 def _far_from_others(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from monai_fairfl.messages import Train
@@ -43,7 +41,7 @@ class AFL(Strategy):
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
         losses = self.measured(local, "global_loss")
         if self.variant == "released":

@@ -227,6 +227,9 @@ class Strategy(Component, ABC):
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
 
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Value of the argument ``variant`` -> defaults of arguments that are ``None``."""
+
     # What others must know of its models.
 
     weights_sum_to_one: bool = field(default=True, init=False)
@@ -248,7 +251,7 @@ class Strategy(Component, ABC):
     weights: Weights = field(init=False)
     rewards: Mapping[str, Weights] = field(init=False)
 
-    clients: Sequence[str] = field(init=False)
+    clients: list[str] = field(init=False)
     """All known clients, sorted: those of the run's start, and those that any round has asked."""
 
     spec: ModelSpec = field(init=False)
@@ -270,6 +273,9 @@ class Strategy(Component, ABC):
                 given[name] = getattr(self, name)
                 setattr(self, name, own[name])
         super().__post_init__()
+        for name, default in self.variants.get(getattr(self, "variant", ""), {}).items():
+            if getattr(self, name) is None:
+                setattr(self, name, default)
         self.parts = Parts(**{name: part for name, part in given.items() if part is not None})
         self.check_parts(self.parts)
 
@@ -298,7 +304,7 @@ class Strategy(Component, ABC):
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     @abstractmethod
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         """Play one round, as a generator: yield requests, receive replies, return the result.
 
         ``replies = yield [Train(...), ...]`` sends one request to each client. It may be repeated.
@@ -373,10 +379,8 @@ class Strategy(Component, ABC):
         Raises:
             FederationError: if no client sent one.
         """
-        values = np.full(len(replies), np.nan)
-        for row, reply in enumerate(replies):
-            if name in reply.measurements:
-                values[row] = value_of(reply.measurements[name])
+        sent = [reply.measurements.get(name, math.nan) for reply in replies]
+        values = np.array([value_of(one) for one in sent], float)
         if np.isnan(values).all():
             raise self._nobody_measured(replies, name)
         if self.parts.clip_reports is not None:
@@ -677,7 +681,7 @@ def play_round(
 
     # Of a round that was undone.
     strategy._notes = {}
-    generator: object = strategy.round(clients)
+    generator: object = strategy.round(list(clients))
     if not isinstance(generator, Generator):
         raise slip("ask with replies = yield [Train(...), ...]", generator)
     replies: Replies | None = None

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +12,6 @@ from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
-
-FADE = {"released": 0.8, "paper": 0.5}
 
 
 class CFFL(Strategy):
@@ -49,21 +46,17 @@ class CFFL(Strategy):
     fade: float = argument(None, "[0, 1)")
     alpha: float = argument(5.0, "[1e-3, 300]")
     threshold: float = argument(1 / 3, "[0, 1)")
-    variant: str = argument("released", tuple(FADE))
+    variant: str = argument("released", ("released", "paper"))
     reputation: Memory = remembered(Memory)  # of all clients; 0: no longer reputable
     rounds: int = remembered(int)
 
+    variants = {"released": {"fade": 0.8}, "paper": {"fade": 0.5}}
     additive = True
     requires = frozenset({"local_score"})
     gains_when = {"local_score": "high"}
     min_clients = 2
 
-    def __post_init__(self, *parts: Any) -> None:
-        super().__post_init__(*parts)
-        if self.fade is None:
-            self.fade = FADE[self.variant]
-
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]
         scores = self.measured(local, "local_score")
 

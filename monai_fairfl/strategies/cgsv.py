@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ class CGSV(Strategy):
     additive = True
     min_clients = 2
 
-    def __post_init__(self, *parts: Any) -> None:
+    def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         if self.exact:
             self.max_clients = MOST_PLAYERS  # type: ignore[misc]
@@ -97,7 +97,7 @@ class CGSV(Strategy):
             ratio = "tanh" if self.reward == "cosine" else "share"
             self.sparsified = Sparsified(self.beta, ratio, **VARIANTS[self.variant])
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         merit = yield from self._merit(local)
         names = local.clients
@@ -141,17 +141,17 @@ class CGSV(Strategy):
 
     def _length(self, mean_norm: float) -> float:
         """Gamma; a fixed one that is far from the first round's updates is logged."""
-        if self.gamma is None:
-            return mean_norm
-        if self.rounds == 0 and mean_norm > ZERO_NORM:
-            if not 1 / UNUSUAL_LENGTH <= self.gamma / mean_norm <= UNUSUAL_LENGTH:
-                logger.warning(
-                    "CGSV: gamma=%g sets the length of every step, but this round's updates have "
-                    "the mean length %.3g; gamma=None takes the length that the clients trained",
-                    self.gamma,
-                    mean_norm,
-                )
-        return self.gamma
+        gamma = mean_norm if self.gamma is None else self.gamma
+        times = gamma / max(mean_norm, ZERO_NORM)
+        is_usual = mean_norm <= ZERO_NORM or 1 / UNUSUAL_LENGTH <= times <= UNUSUAL_LENGTH
+        if self.rounds == 0 and not is_usual:
+            logger.warning(
+                "CGSV: gamma=%g sets the length of every step, but this round's updates have "
+                "the mean length %.3g; gamma=None takes the length that the clients trained",
+                gamma,
+                mean_norm,
+            )
+        return gamma
 
     def _merit(self, local: Replies) -> Generator[list[Request], Replies, np.ndarray | None]:
         """What the paper's baselines reward in place of the reputation, shape (N,)."""

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.base import Rounds, Strategy
@@ -37,7 +35,7 @@ class Ditto(Strategy):
 
     personal = True
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         # The client trains the global model and, pulled by lambda, its own (Algorithm 1).
         context = {"ditto_lambda": self.lam}
         local = yield [

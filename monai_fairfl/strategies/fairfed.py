@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise, sample_shares
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
@@ -43,7 +41,7 @@ class FairFed(Strategy):
     requires = frozenset({"global_score"})
     min_clients = 2
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [
             Train(client, self.start_of(client), ("global_score",)) for client in clients
         ]

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.base import Rounds, Strategy
@@ -31,7 +29,7 @@ class FedAvg(Strategy):
 
     weighting: str | Weighting = argument("samples", ("samples", "uniform"))
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The weights p_i of the average: shares of the images, or 1 / N.

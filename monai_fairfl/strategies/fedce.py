@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
@@ -66,7 +63,7 @@ class FedCE(Strategy):
     gains_when = {"leave_one_out_error": "high"}
     min_clients = 2
 
-    def __post_init__(self, *parts: Any) -> None:
+    def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         self.weights_sum_to_one = self.variant != "released"
         self.requires = frozenset() if self.mode == "cos" else type(self).requires  # type: ignore[misc]
@@ -87,7 +84,7 @@ class FedCE(Strategy):
                 "updates alone"
             )
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         asked = []
         for client in clients:
             # In round 0 there is no model without a client. One whose update a guard shortened

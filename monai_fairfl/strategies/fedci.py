@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from monai_fairfl.messages import Train
@@ -47,7 +45,7 @@ class FedCI(Strategy):
     min_clients = 2
     max_clients = MOST_CLIENTS
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The Shapley values phi_i of this round; normalise() counts negative ones as 0.

@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
@@ -15,8 +12,6 @@ from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.utils.arguments import argument, remembered
-
-STEP = {"paper": 0.2, "released": 0.05}
 
 
 class FedGA(Strategy):
@@ -46,19 +41,15 @@ class FedGA(Strategy):
     """
 
     step: float = argument(None, "(0, inf)")
-    variant: str = argument("paper", tuple(STEP))
+    variant: str = argument("paper", ("paper", "released"))
     weight: Shares = remembered(Shares)  # a_k, of all clients
     loss: Memory = remembered(Memory)  # of each own model that entered the previous average
     rounds: int = remembered(int)
 
+    variants = {"paper": {"step": 0.2}, "released": {"step": 0.05}}
     requires = frozenset({"global_loss", "local_loss"})
     gains_when = {"global_loss": "high", "local_loss": "low"}
     min_clients = 2
-
-    def __post_init__(self, *parts: Any) -> None:
-        super().__post_init__(*parts)
-        if self.step is None:
-            self.step = STEP[self.variant]
 
     def check_parts(self, parts: Parts) -> None:
         if parts.reward is not None:
@@ -67,7 +58,7 @@ class FedGA(Strategy):
                 "no client receives the average: leave reward out"
             )
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [
             Train(client, self.start_of(client), ("global_loss", "local_loss"))
             for client in clients

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from monai_fairfl.messages import Measure, Train
@@ -62,7 +60,7 @@ class FedISM(Strategy):
     gains_when = {"sharpness": "high"}
     min_clients = 2
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         resets = self.variant != "paper" if self.reset_optimizer is None else self.reset_optimizer
         training = {"reset_optimizer": float(resets)}
         if self.salt:

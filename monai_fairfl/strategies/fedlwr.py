@@ -70,12 +70,12 @@ class FedLWR(Strategy):
 
     min_clients = 2
 
-    def __post_init__(self, *parts: Any) -> None:
+    def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         if self.clip is not None:
-            is_pair = isinstance(self.clip, Sequence) and len(self.clip) == 2
-            low, high = self.clip if is_pair else (1, 0)
-            if not (is_finite(low) and is_finite(high) and 0 <= low <= high <= 1):
+            bounds = list(self.clip) if isinstance(self.clip, Sequence) else []
+            is_inside = all(is_finite(bound) and 0 <= bound <= 1 for bound in bounds)
+            if not (len(bounds) == 2 and is_inside and bounds == sorted(bounds)):
                 raise ConfigError(
                     f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {self.clip!r}"
                 )
@@ -86,7 +86,7 @@ class FedLWR(Strategy):
             instead = "or use similarity='cosine', which takes any number of images"
             self.images_needed = ImagesNeeded(data, LEAST_IMAGES, instead)  # type: ignore[misc]
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).
         local = yield [Train(client, self.start_of(client)) for client in clients]
         anchor = {**self.weights, **local.average(uniform(local), self.buffers)}

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from monai_fairfl.messages import Train
@@ -43,7 +41,7 @@ class LeaveOneOut(Strategy):
     requires = frozenset({"score"})
     min_clients = 2
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The scores of everybody's model, and of each model without one client.

@@ -180,10 +180,8 @@ class GeometricMedian(Weighting):
             # The lengths of Delta_i - z, where z is the weighted mean of the updates.
             squared = replies.geometry.squared_distances_from_mean(weights)
             distances = np.maximum(np.sqrt(squared), least)
-            moved = (1 / distances) / (1 / distances).sum()
-            has_converged = bool(np.abs(moved - weights).max() < 1e-12)
-            weights = moved
-            if has_converged:
+            previous, weights = weights, (1 / distances) / (1 / distances).sum()
+            if np.abs(weights - previous).max() < 1e-12:
                 break
         return weights
 
@@ -300,8 +298,7 @@ class Median(TrimmedMean):
     2.0
     """
 
-    def __init__(self) -> None:
-        super().__init__(trim=sys.maxsize)
+    trim: int = field(default=sys.maxsize, init=False)
 
 
 class Reward(Component, ABC):
@@ -392,12 +389,10 @@ class Sparsified(Reward):
         names = replies.spec.parameters
         step = {name: new[name] - old[name] for name in names}
         # Each client's next model where it receives no entry of the step.
-        models: list[dict[str, torch.Tensor]] = []
-        for reply in replies:
-            if self.rest == "own":
-                models.append(replies.local(reply))
-            else:
-                models.append({**replies.start(reply), **(reply.buffers or {})})
+        if self.rest == "own":
+            models = [replies.local(reply) for reply in replies]
+        else:
+            models = [{**replies.start(reply), **(reply.buffers or {})} for reply in replies]
 
         # The masks choose in each tensor by itself, or in all tensors as one vector.
         ratios = self.ratios(contributions)

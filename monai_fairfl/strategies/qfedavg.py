@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from monai_fairfl.messages import Train
@@ -47,13 +44,13 @@ class QFedAvg(Strategy):
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
 
-    def __post_init__(self, *parts: Any) -> None:
+    def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         # Below q = 1, a loss near 0 shortens everybody's step: both sides are limited.
         if self.variant == "paper" and self.q < 1:
             self.gains_when = {}  # type: ignore[misc]
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
 
         # The powers F_k^q, divided by their sum, are the weights of the average.

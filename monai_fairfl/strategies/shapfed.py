@@ -12,7 +12,7 @@ import numpy as np
 
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
-from monai_fairfl.replies import Replies, cosine, normalise, uniform
+from monai_fairfl.replies import cosine, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.strategies.parts import Mixed
 from monai_fairfl.utils.arguments import argument, remembered
@@ -72,11 +72,8 @@ class ShapFed(Strategy):
                 "ShapFed looks at the layer that makes the logits, and nobody knows which one that "
                 "is: name its module, for example ShapFed(output_layer='head')"
             )
-        layers = []
-        for layer in dict.fromkeys(spec.layers.values()):
-            weight = weight_of(layer)
-            if weight in spec.parameters and weight not in spec.norms:
-                layers.append(layer)
+        trained = set(spec.parameters) - set(spec.norms)
+        layers = sorted({layer for layer in spec.layers.values() if weight_of(layer) in trained})
         if found[0] not in layers:
             raise ConfigError(
                 f"ShapFed: output_layer must be a trained layer of the model, got {found[0]!r}"
@@ -103,7 +100,7 @@ class ShapFed(Strategy):
                 name,
             )
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         names = local.clients
 
@@ -112,8 +109,11 @@ class ShapFed(Strategy):
 
         # Class values Gamma_ij: cosines of the clients' rows with the server's, smoothed (Eq. 6-8).
         # Where a cosine or the earlier value is unknown, the other one is the value.
-        labelled = self._labelled(local)
-        cosines = self._cosines(local, labelled, previous)
+        grams = local.geometry.classes(self.output_layer)
+        labelled = np.ones((len(local), len(grams)), bool)
+        if local.labelled is not None and local.labelled.shape == labelled.shape:
+            labelled = local.labelled
+        cosines = _cosines(grams, labelled, previous)
         unknown = [None] * labelled.shape[1]
         earlier = np.array([self.classes.get(client, unknown) for client in names], float)
         gamma = self.mu * earlier + (1 - self.mu) * cosines
@@ -154,26 +154,19 @@ class ShapFed(Strategy):
         details = {"class_value": counted}
         return self.finish(local, aggregation, contributions, reward, merit=merit, details=details)
 
-    def _labelled(self, local: Replies) -> np.ndarray:
-        """Which client reports that it labels which class, shape (N, classes)."""
-        everything = np.ones((len(local), len(local.geometry.classes(self.output_layer))), bool)
-        if local.labelled is None or local.labelled.shape != everything.shape:
-            return everything
-        return local.labelled
 
-    def _cosines(self, local: Replies, labelled: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The cosine of each client's row with the server's in each class, shape (N, classes).
+def _cosines(grams: np.ndarray, labelled: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The cosine of each client's row with the server's in each class, shape (N, classes).
 
-        A class that one client alone labels counts as labelled by nobody: the client would only
-        agree with itself. What is not compared is NaN.
-        """
-        compared = labelled & (labelled.sum(0) > 1)
-        found = np.full(labelled.shape, np.nan)
-        for number, gram in enumerate(local.geometry.classes(self.output_layer)):
-            for row in np.flatnonzero(compared[:, number]):
-                itself = np.eye(len(local))[row]
-                found[row, number] = cosine(gram, itself, weights * compared[:, number])
-        return found
+    A class that one client alone labels counts as labelled by nobody: the client would only agree
+    with itself. What is not compared is NaN.
+    """
+    compared = labelled & (labelled.sum(0) > 1)
+    found = np.full(labelled.shape, np.nan)
+    for row, number in np.argwhere(compared):
+        itself = np.eye(len(labelled))[row]
+        found[row, number] = cosine(grams[number], itself, weights * compared[:, number])
+    return found
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

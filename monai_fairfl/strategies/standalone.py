@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from monai_fairfl.errors import ConfigError
@@ -46,7 +45,7 @@ class Standalone(Strategy):
                 "Standalone averages and rewards nothing: of the parts it takes training alone"
             )
 
-    def round(self, clients: Sequence[str]) -> Rounds:
+    def round(self, clients: list[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # Everybody goes on with its own model, and the global one stays.

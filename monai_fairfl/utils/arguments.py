@@ -184,12 +184,8 @@ def non_default_arguments(component: object, base: type = object) -> list[str]:
     usual: dict[str, Any] = {name: one.default for name, one in arguments.items()}
     chosen = {name: getattr(component, name, usual[name]) for name in usual}
 
-    # A variant has defaults of its own, which an instance of it shows.
-    if "variant" in usual:
-        given = {name: chosen[name] for name in usual if usual[name] is inspect.Parameter.empty}
-        example = kind(**{**given, "variant": chosen["variant"]})
-        for name in usual.keys() - {*given, "variant"}:
-            usual[name] = getattr(example, name, usual[name])
+    # A variant may have defaults of its own.
+    usual |= getattr(kind, "variants", {}).get(chosen.get("variant"), {})
 
     return [_word(name, value) for name, value in chosen.items() if value != usual[name]]
 

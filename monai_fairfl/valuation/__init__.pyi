@@ -4,9 +4,11 @@
 from .agreement import Fidelity as Fidelity
 from .agreement import fidelity as fidelity
 from .finished import FinishedRun as FinishedRun
+from .finished import Panel as Panel
 from .finished import Reconstruction as Reconstruction
 from .finished import Retraining as Retraining
 from .finished import RunValuation as RunValuation
+from .finished import Utility as Utility
 from .free_riders import FreeRiders as FreeRiders
 from .free_riders import flag_free_riders as flag_free_riders
 from .free_riders import free_rider_history as free_rider_history
@@ -21,5 +23,3 @@ from .games import permutation_shapley as permutation_shapley
 from .games import rank_stability as rank_stability
 from .games import shapley_values as shapley_values
 from .games import sum_over_rounds as sum_over_rounds
-from .utility import Panel as Panel
-from .utility import Utility as Utility

@@ -255,14 +255,11 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
     step = factors_of_step(record["aggregation"], record["details"])
     cosines = global_cosines(gram["whole"], step, gram["clients"])
 
-    errors: dict[str, dict[str, float]] = {"global_score": {}, "local_score": {}}
-    for client, measured in record["measurements"].items():
-        for name, of_clients in errors.items():
-            score = number_in(measured.get(name))
-            if score is not None:
-                of_clients[client] = 1 - score
-    error_global, error_local = errors.values()
-    known = {
-        name: cosines[name] for name in cosines if name in error_global and name in error_local
-    }
-    return free_rider_scores(known, error_global, error_local, form)
+    errors = {}
+    for name in ("global_score", "local_score"):
+        sent = {client: number_in(of.get(name)) for client, of in record["measurements"].items()}
+        errors[name] = {client: 1 - one for client, one in sent.items() if one is not None}
+    error_global, error_local = errors["global_score"], errors["local_score"]
+    known = error_global.keys() & error_local.keys()
+    cosines = {client: value for client, value in cosines.items() if client in known}
+    return free_rider_scores(cosines, error_global, error_local, form)

@@ -15,8 +15,9 @@ from monai_fairfl.messages import Estimate, to_json
 from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.valuation import FinishedRun, RunValuation, Valuation, fidelity
-from monai_fairfl.valuation.utility import UTILITIES
+from monai_fairfl.valuation.finished import UTILITIES
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +117,13 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
-    lines = [f"Valuation {valuation.name} of {strategy}", *_table(found, own, intervals)]
-    table = "\n".join([*lines, f"  {strategy}'s own shares {words}"])
+    stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
+    table = (
+        f"Valuation {valuation.name} of {strategy}\n{_table(found, own, intervals)}\n"
+        "  +- is the standard error of sampling coalitions; what another seed of the training "
+        f"would change is not in it\n  total {found.total:.4f} from {found.evaluations} models; "
+        f"rank stability {stability}\n  {strategy}'s own shares {words}"
+    )
     print(table)
     if run.show is not None:
         run.show(table)
@@ -156,26 +162,15 @@ def _table(
     found: Valuation,
     own: Mapping[str, Estimate],
     intervals: Mapping[str, tuple[float, float]],
-) -> list[str]:
+) -> str:
     """The clients' values, the best first, beside the method's own shares."""
     shares = found.shares()
-    width = max(len("client"), *map(len, found.values))
-    lines = [f"  {'client':<{width}}  {'value':>8}  {'+-':>7}  {'share':>6}  {'method':>6}"]
+    rows = []
     for client, value in sorted(found.values.items(), key=lambda item: -item[1].value):
         error = "?" if value.stderr is None else f"{value.stderr:.4f}"
         share = f"{shares[client]:.1%}" if client in shares else "-"
         of_method = f"{own[client].value:.1%}" if client in own else "-"
-        cells = f"{value.value:8.4f}  {error:>7}  {share:>6}  {of_method:>6}"
-        if client in intervals:
-            low, high = intervals[client]
-            cells += f"  {low:.4f} to {high:.4f}"
-        lines.append(f"  {client:<{width}}  {cells}")
-    if intervals:
-        lines[0] += "  95 % interval over the hospitals that score"
-    stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
-    return [
-        *lines,
-        "  +- is the standard error of sampling coalitions; what another seed of the training "
-        "would change is not in it",
-        f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}",
-    ]
+        interval = "{:.4f} to {:.4f}".format(*intervals[client]) if client in intervals else "-"
+        rows.append([client, f"{value.value:.4f}", error, share, of_method, interval])
+    titles = ["client", "value", "+-", "share", "method", "95 % interval over the hospitals"]
+    return text_of_table(titles, rows)
