@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
+
 from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
 from monai_fairfl.report.collect import Row, Run, numbers_by_class
@@ -258,3 +260,36 @@ def details_of(run: Run) -> dict[str, Any]:
                     points = by_round.setdefault(name, {}).setdefault(site, [])
                     points.append({"round": number, "value": found})
     return {"by_round": by_round, "last_round": last_round}
+
+
+def similarity_of(run: Run) -> dict[str, Any] | None:
+    r"""The mean cosine of each pair of sites' updates, over the rounds in which both sent one.
+
+    .. math:: c_{ij} = \frac{1}{|T_{ij}|} \sum_{t \in T_{ij}}
+       \frac{G^t_{ij}}{\sqrt{G^t_{ii} G^t_{jj}}}
+
+    G is the Gram matrix of a round's updates. Updates that are zero or not finite do not count.
+
+    Returns:
+        ``sites``; ``cosines``, a row for each; ``rounds``, their number. ``None`` for sites that
+        train alone, whose updates start from different models, and where the ledger has no inner
+        products of pairs.
+    """
+    grams = [record["gram"] for record in run.rounds if isinstance(record["gram"], dict)]
+    cosines = np.full((len(grams), len(run.sites), len(run.sites)), math.nan)
+    for number, gram in enumerate(grams):
+        products = np.array(gram["whole"], dtype=float)
+        if products.ndim == 2:
+            # Both halves are of the same pairs, but for float32's rounding.
+            squares = np.where(np.diagonal(products) > 0, np.diagonal(products), math.nan)
+            found = (products + products.T) / 2 / np.sqrt(np.outer(squares, squares))
+            places = [run.sites.index(client) for client in gram["clients"]]
+            cosines[number][np.ix_(places, places)] = np.clip(found, -1, 1)
+    known = np.isfinite(cosines)
+    counts = known.sum(0)
+    if run.is_standalone or not counts[~np.eye(len(run.sites), dtype=bool)].any():
+        return None
+    with np.errstate(invalid="ignore"):
+        means = np.where(known, cosines, 0).sum(0) / counts
+    rounds = int(known.any((1, 2)).sum())
+    return {"sites": run.sites, "cosines": means.tolist(), "rounds": rounds}

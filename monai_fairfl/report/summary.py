@@ -21,6 +21,7 @@ from monai_fairfl.report.contributions import (
     is_weight,
     over_runs,
     points_of,
+    similarity_of,
 )
 from monai_fairfl.report.events import (
     events_of,
@@ -266,6 +267,7 @@ def _strategy(entry: Entry, not_judged: Sequence[WhyNot]) -> dict[str, Any]:
         "comparable": entry.comparable,
         "guards": run.start.get("guards"),
         "touched": touched_of(runs),
+        "similarity": similarity_of(run) if single else None,
         "settings": {key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
     }
 

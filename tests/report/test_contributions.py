@@ -15,6 +15,8 @@ from helpers.given_strategy import Given
 from helpers.reports import hospital, points_of, rows_of, run_of, warned
 from helpers.scripted_run import contributions_of, report_of, train, valued
 
+from sklearn.metrics.pairwise import cosine_similarity
+
 from monai_fairfl import ModelSpec, read_ledger
 from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg
@@ -140,6 +142,18 @@ def test_weights_per_layer_are_averaged_plainly_and_called_so(tmp_path: Path) ->
     assert found["series"]["weights"]["elm"][0]["value"] == pytest.approx(0.2)
     rows = rows_of(tmp_path / "run" / "contributions.csv")
     assert {row["weight_is"] for row in rows} == {"mean over 2 layers"}
+
+
+def test_cosines_are_those_of_the_updates(tmp_path: Path) -> None:
+    """Standalone's updates start from different models, and have none."""
+    updates = {"ash": [1.0, 0.0, 0.1], "elm": [0.0, 2.0, -0.1], "oak": [3.0, 0.2, 0.0]}
+    about = {site: {"updates": update} for site, update in updates.items()}
+    scores = dict.fromkeys(updates, (0.8, 0.01, 9))
+    report = report_of(tmp_path, {"Standalone": scores, "FedAvg": scores}, 2, about=about)
+    found = run_of(report, "FedAvg")["similarity"]
+    assert found["sites"] == list(updates)
+    assert np.array(found["cosines"]) == pytest.approx(cosine_similarity([*updates.values()]))
+    assert run_of(report, "Standalone")["similarity"] is None
 
 
 def test_a_free_rider_score_stands_out_over_three_rounds(tmp_path: Path) -> None:
