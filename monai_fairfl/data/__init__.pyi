@@ -6,6 +6,7 @@ from .checks import check_duplicates as check_duplicates
 from .checks import overview as overview
 from .datalist import listed_datalist as listed_datalist
 from .datalist import site_datalist as site_datalist
+from .datalist import split_cases as split_cases
 from .fundus import NormaliseFieldd as NormaliseFieldd
 from .fundus import OneViewd as OneViewd
 from .fundus import RandDiscCropd as RandDiscCropd
@@ -23,7 +24,6 @@ from .retina import make_photograph as make_photograph
 from .retina import write_clinics as write_clinics
 from .sites import find_cases as find_cases
 from .sites import site_folders as site_folders
-from .splits import split_cases as split_cases
 from .transforms import KeepPartd as KeepPartd
 from .transforms import LabelStructuresd as LabelStructuresd
 from .transforms import NestStructuresd as NestStructuresd

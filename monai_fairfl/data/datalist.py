@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Data lists of sites: made once, written to a file, and read again by later runs.
+"""Data lists of sites: split by patients once, written to a file, and read by later runs.
 
 The file is JSON with paths relative to the site's folder. Under ``split`` it records the arguments
 that decided the split; a list made by hand has no ``split``.
@@ -19,6 +19,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from monai_fairfl.data.image_files import is_lossy
 from monai_fairfl.data.layouts import (
     PARTS,
@@ -31,11 +33,14 @@ from monai_fairfl.data.layouts import (
     sorted_by_image,
 )
 from monai_fairfl.data.sites import find, folder_of_site
-from monai_fairfl.data.splits import complete_split, require_folds, split_cases, warn_of_shared
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.words import count_words
 
 logger = logging.getLogger(__name__)
+
+Parts = dict[str, list[CaseFiles]]
+"""The cases of ``training``, ``validation`` and ``testing``."""
 
 # The values of a mask that has two, if nothing states more: all above the background, 0, or above
 # the noise of JPEG.
@@ -49,7 +54,7 @@ def site_datalist(
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
     **split: Any,
-) -> dict[str, list[CaseFiles]]:
+) -> Parts:
     """Make the data list of a site, for a bundle's config, or read it from ``file`` if that exists.
 
     A list that is made is written to ``file``, so that every run of a site sees the same cases. The
@@ -57,7 +62,7 @@ def site_datalist(
     ``split``; a list made by hand needs no ``split`` and is used as it is.
 
     A split that came with the data stays; the validation or testing cases that it lacks are drawn
-    from its training cases (:func:`~monai_fairfl.data.splits.complete_split`). For a list that is
+    from its training cases (:func:`~monai_fairfl.data.datalist.complete_split`). For a list that is
     read, warnings name patients in two parts and, unless it was made by hand, cases of the folder
     that it lacks.
 
@@ -105,7 +110,7 @@ def datalist_of(
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
     **split: Any,
-) -> dict[str, list[CaseFiles]]:
+) -> Parts:
     """Make the data list of cases that are found already, or read it from ``file``.
 
     Args:
@@ -155,9 +160,7 @@ def datalist_of(
     return parts
 
 
-def _new_split(
-    found: Found, arguments: Mapping[str, Any], dataset_dir: Path
-) -> dict[str, list[CaseFiles]]:
+def _new_split(found: Found, arguments: Mapping[str, Any], dataset_dir: Path) -> Parts:
     """Split the cases of a site, or complete the split that came with them."""
     folds = arguments["folds"]
     if found.parts is None:
@@ -178,9 +181,7 @@ def _new_split(
     return parts
 
 
-def _warn_of_changes(
-    parts: Mapping[str, Sequence[CaseFiles]], found: Found, file: Path, written_here: bool
-) -> None:
+def _warn_of_changes(parts: Parts, found: Found, file: Path, written_here: bool) -> None:
     """Warn of patients in two parts of a list, and of cases that are not in it.
 
     A list made by hand may leave cases out on purpose.
@@ -214,7 +215,7 @@ def listed_datalist(
     file: str | os.PathLike[str] | None = None,
     share: float = 0.2,
     **split: Any,
-) -> dict[str, list[CaseFiles]]:
+) -> Parts:
     """Make the data list of a site from the lists of a bundle, or read it from ``file``.
 
     A list of the bundle may be common to all sites: of its cases, those that the site has count.
@@ -334,7 +335,7 @@ def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None
 def write_datalist(
     file: Path,
     folder: Path,
-    parts: Mapping[str, Sequence[CaseFiles]],
+    parts: Parts,
     record: Mapping[str, Any],
 ) -> None:
     """Write a data list whole or not at all.
@@ -361,9 +362,7 @@ def write_datalist(
     os.replace(partial, file)
 
 
-def read_datalist(
-    file: Path, folder: Path, arguments: Mapping[str, Any]
-) -> tuple[dict[str, list[CaseFiles]], bool]:
+def read_datalist(file: Path, folder: Path, arguments: Mapping[str, Any]) -> tuple[Parts, bool]:
     """Read a data list.
 
     Args:
@@ -396,9 +395,9 @@ def read_datalist(
     return parts, bool(stored)
 
 
-def _read(file: Path, folder: Path) -> tuple[dict[str, list[CaseFiles]], dict[str, Any]]:
+def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
     """The parts of a data list with absolute paths, and the arguments that decided its split."""
-    parts: dict[str, list[CaseFiles]] = {}
+    parts: Parts = {}
     try:
         content = object_of_json(file.read_bytes())
         for part in PARTS:
@@ -461,7 +460,7 @@ def settings_of_split(file: Path) -> dict[str, Any]:
     return {f"split_{name}": value for name, value in record.items() if name != "kept"}
 
 
-def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: Path) -> None:
+def require_single(parts: Parts, source: Path) -> None:
     """Refuse a case that would be scored twice: it would count as two, with no error between.
 
     Args:
@@ -532,3 +531,190 @@ def check_values(
             " as [128, 255]."
         )
     return {name: [int(low), int(high)] for name, (low, high) in values.items()}
+
+
+# The split: no patient is in two parts
+
+
+def split_cases(
+    cases: Sequence[CaseFiles],
+    *,
+    fractions: Sequence[float] = (0.5, 0.25, 0.25),
+    folds: int | None = None,
+    fold: int = 0,
+    validation: float = 0.2,
+    seed: int = 0,
+    patients: Mapping[str, str] | None = None,
+) -> Parts:
+    """Split by case, so that no patient is in two parts.
+
+    Without ``folds`` this is FedCE's rule (Jiang et al., CVPR 2023, released code): shuffle once,
+    round(0.5 n) train, round(0.25 n) validate, the rest tests; each part gets at least one case.
+    With ``folds`` it is cross-validation: each case is tested in exactly one fold.
+
+    Args:
+        cases: any order; they are sorted first.
+        fractions: shares of training, validation and testing, which sum to 1; not used with
+            ``folds``. The last one may be 0: then no case tests.
+        folds: number of folds, at least 2.
+        fold: which fold is tested, from 0; only with ``folds``.
+        validation: share of the cases outside the fold that validates, rounded, at least one case.
+        seed: of the shuffle.
+        patients: image -> patient, where a patient has several cases; n then counts patients.
+
+    Returns:
+        ``training``, ``validation`` and ``testing``, each sorted.
+
+    Raises:
+        DataError: too few cases, or shares and folds that are out of range.
+
+    >>> cases = [{"image": f"image{n:02d}.png", "label": f"mask{n:02d}.png"} for n in range(39)]
+    >>> {part: len(members) for part, members in split_cases(cases).items()}
+    {'training': 20, 'validation': 10, 'testing': 9}
+    >>> no_tests = split_cases(cases, fractions=(0.75, 0.25, 0))
+    >>> {part: len(members) for part, members in no_tests.items()}
+    {'training': 29, 'validation': 10, 'testing': 0}
+    >>> {part: len(members) for part, members in split_cases(cases, folds=3, fold=1).items()}
+    {'training': 21, 'validation': 5, 'testing': 13}
+    """
+    require_folds(folds, fold)
+    groups = _by_patient(cases, patients or {})
+    n = len(groups)
+    unit = "patient" if patients else "case"
+    has_tests = folds is not None or list(fractions[2:]) != [0]
+    least = 2 + has_tests
+    if n < least:
+        raise DataError(f"{n} {unit}(s) cannot be split. Add cases; {least} is the least.")
+    np.random.default_rng(seed).shuffle(groups)
+    if folds is None:
+        are_shares = len(fractions) == 3 and min(fractions[:2]) > 0 and fractions[2] >= 0
+        if not are_shares or abs(sum(fractions) - 1) > 1e-6:
+            raise DataError(
+                f"fractions={tuple(fractions)}: give three shares that sum to 1, as (0.5, 0.25,"
+                " 0.25); only the last one, of testing, may be 0."
+            )
+        # One group must remain for validation and one for testing.
+        num_training = min(max(1, round(fractions[0] * n)), n - 1 - has_tests)
+        num_validating = max(1, round(fractions[1] * n)) if has_tests else n
+        first_testing = min(num_training + num_validating, n - has_tests)
+        training, testing = groups[:num_training], groups[first_testing:]
+        validating = groups[num_training:first_testing]
+    else:
+        counted = f"{count_words(folds, 'fold')} of {n} {unit}s"
+        if not 2 <= folds <= n:
+            raise DataError(f"there cannot be {counted}: give 2 to {n} folds")
+        if not 0 <= fold < folds or not 0 < validation < 1:
+            given = f"fold {fold}, validation={validation}, with {counted}"
+            raise DataError(f"{given}: give a fold from 0 to {folds - 1}, and a share such as 0.2")
+        testing = groups[fold::folds]
+        others = [group for index, group in enumerate(groups) if index % folds != fold]
+        validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
+        if not training:
+            raise DataError(
+                f"{n} cases in {folds} folds leave none to train on: add cases, or folds"
+            )
+    parts = zip(PARTS, (training, validating, testing), strict=True)
+    return {part: sorted_by_image(sum(members, [])) for part, members in parts}
+
+
+def require_folds(folds: int | None, fold: int) -> None:
+    """Refuse a fold of no cross-validation: every fold would be the same split.
+
+    Args:
+        folds: as of :func:`split_cases`.
+        fold: which one is tested.
+
+    Raises:
+        DataError: with the fix.
+    """
+    if folds is None and fold != 0:
+        raise DataError(f"fold {fold} needs the number of folds: give folds (split_folds)")
+
+
+def complete_split(
+    found: Found, validation: float = 0.2, seed: int = 0, site: str = "", tests: bool = True
+) -> Parts:
+    """Complete the split that came with the data.
+
+    A part that it lacks is drawn from its training cases, patient by patient. A patient who is in
+    two of its parts is a warning: published splits have such, and results are compared on them.
+
+    Args:
+        found: with ``parts``.
+        validation: share of the training patients that such a part gets, rounded, at least one.
+        seed: of the draw.
+        site: for errors.
+        tests: whether test cases are drawn where the split has none.
+
+    Raises:
+        DataError: too few training patients.
+
+    >>> training = [{"image": f"train/{n}.png", "label": f"{n}"} for n in range(10)]
+    >>> testing = [{"image": "test/0.png", "label": "0"}]
+    >>> parts = {"training": training, "testing": testing}
+    >>> split = complete_split(Found(training + testing, parts))
+    >>> {part: len(members) for part, members in split.items()}
+    {'training': 8, 'validation': 2, 'testing': 1}
+    """
+    own_parts = found.parts or {}
+    parts = {part: list(own_parts.get(part, [])) for part in PARTS}
+    warn_of_shared(parts, found.patients, site)
+    for part in PARTS:
+        if parts[part] or (part == "testing" and not tests):
+            continue
+        groups = _by_patient(parts["training"], found.patients)
+        if len(groups) < 2 or not 0 < validation < 1:
+            raise DataError(
+                f"{site}: {len(groups)} training patient(s), validation={validation}: {part} is"
+                " drawn of these. Give two patients, and a share such as 0.2."
+            )
+        drawn, others = _draw(groups, validation, np.random.default_rng(seed))
+        parts[part] = sorted_by_image(sum(drawn, []))
+        parts["training"] = sorted_by_image(sum(others, []))
+    return parts
+
+
+def warn_of_shared(parts: Parts, patients: Mapping[str, str], site: str) -> None:
+    """Warn of patients who are in two parts of a split.
+
+    A case that has no patient is a patient of its own.
+    """
+    parts_of: dict[str, list[str]] = {}
+    for part, cases in parts.items():
+        for patient in sorted({_patient_of(case, patients) for case in cases}):
+            parts_of.setdefault(patient, []).append(part)
+    shared = [f"{who} is in {' and '.join(of)}" for who, of in parts_of.items() if len(of) > 1]
+    if shared:
+        warnings.warn(
+            f"{site}: its own split has patients in two parts, so a test sees who was trained:"
+            f" {all_named(shared, 5)}. Move all images of a patient into one part, unless you"
+            " compare with results on this very split.",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _patient_of(case: CaseFiles, patients: Mapping[str, str]) -> str:
+    return patients.get(case["image"], case["image"])
+
+
+def _by_patient(cases: Sequence[CaseFiles], patients: Mapping[str, str]) -> list[list[CaseFiles]]:
+    """The cases of each patient, in the order of the first image of each."""
+    groups: Parts = {}
+    for case in sorted_by_image(cases):
+        groups.setdefault(_patient_of(case, patients), []).append(case)
+    return list(groups.values())
+
+
+def _draw(
+    groups: list[list[CaseFiles]], share: float, rng: np.random.Generator
+) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]]]:
+    """Draw a share of the groups, at least one, and leave at least one unless there is only one.
+
+    Returns:
+        The drawn groups and the others.
+    """
+    rng.shuffle(groups)
+    rounded = max(1, round(share * len(groups)))
+    count = max(1, min(rounded, len(groups) - 1))
+    return groups[:count], groups[count:]

@@ -66,11 +66,9 @@ class _LeftHalf(Crop):
         self, img: torch.Tensor, slices: Any = None, lazy: bool | None = None
     ) -> torch.Tensor:
         width, height = img.shape[1:]
-        stereo = self.stereo
-        if stereo is None:
-            stereo = is_pair(width, height)
-        view_width = width // 2 if stereo else width
-        return super().__call__(img, (slice(0, view_width), slice(0, height)), lazy)
+        stereo = is_pair(width, height) if self.stereo is None else self.stereo
+        view = (slice(0, width // 2 if stereo else width), slice(0, height))
+        return super().__call__(img, view, lazy)
 
 
 class NormaliseFieldd(MapTransform):
@@ -82,19 +80,12 @@ class NormaliseFieldd(MapTransform):
     colour cast and exposure away. The field of view is where the brightest colour is above
     ``threshold`` times its 99th percentile; what surrounds it is black, with a label or a mark.
 
-    A colour that is almost the same everywhere has a small deviation: of a red retina the blue of
-    a bright lesion may lie 28 deviations above the mean, and a network of rectified units is the
-    surer the further from the mean. With a ``limit`` l the result is bounded:
-
-    .. math:: x''_c = l \tanh(x'_c / l)
-
     Args:
         keys: keys of photographs, C x W x H, any scale from 0.
         threshold: share of the 99th percentile, in [0, 1).
-        limit: of the result, above 0; ``None``: it has none.
 
     Raises:
-        ConfigError: ``threshold`` or ``limit`` is out of range.
+        ConfigError: ``threshold`` is out of range.
 
     >>> import torch
     >>> image = torch.rand(3, 32, 32) + 1
@@ -103,37 +94,29 @@ class NormaliseFieldd(MapTransform):
     (True, 1.0)
     """
 
-    def __init__(
-        self, keys: KeysCollection, threshold: float = 0.15, limit: float | None = None
-    ) -> None:
+    def __init__(self, keys: KeysCollection, threshold: float = 0.15) -> None:
         super().__init__(keys)
-        _check_ranges(threshold, limit)
+        _check_share(threshold)
         self.threshold = threshold
-        self.limit = limit
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
         for key in self.key_iterator(d):
-            d[key] = normalise_field(d[key], self.threshold, self.limit)
+            d[key] = normalise_field(d[key], self.threshold)
         return d
 
 
-def _check_ranges(threshold: float, limit: float | None) -> None:
-    # Some pixels of every photograph can be above the threshold, and values within the limit.
-    if not 0 <= threshold < 1 or (limit is not None and limit <= 0):
-        raise ConfigError(
-            f"threshold must be in [0, 1), got {threshold}; limit must be above 0, or None for"
-            f" none, got {limit}"
-        )
+def _check_share(threshold: float) -> None:
+    # Some pixels of every photograph can be above it.
+    if not 0 <= threshold < 1:
+        raise ConfigError(f"threshold must be in [0, 1), got {threshold}")
 
 
-def normalise_field(
-    image: torch.Tensor, threshold: float = 0.15, limit: float | None = None
-) -> torch.Tensor:
+def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tensor:
     """Normalise one photograph, C x W x H, as :class:`NormaliseFieldd` does.
 
     Raises:
-        ConfigError: ``threshold`` or ``limit`` is out of range.
+        ConfigError: ``threshold`` is out of range.
 
     >>> import torch
     >>> image = torch.zeros(3, 4, 4)
@@ -143,10 +126,8 @@ def normalise_field(
     [0.0, -0.866, 0.866, 0.0]
     >>> torch.allclose(normalised, normalise_field(2 * image))  # a longer exposure
     True
-    >>> [round(value, 3) for value in normalise_field(image, limit=1.0)[0, 1].tolist()]
-    [0.0, -0.699, 0.699, 0.0]
     """
-    _check_ranges(threshold, limit)
+    _check_share(threshold)
     image = image.float()
     brightest = image.amax(0)
     inside = brightest > threshold * _percentile_99(brightest)
@@ -154,8 +135,6 @@ def normalise_field(
     mean = pixels.mean(1)[:, None, None]
     deviation = pixels.std(1)[:, None, None]
     normalised = (image - mean) / deviation.clamp(min=1e-6)
-    if limit is not None:
-        normalised = limit * torch.tanh(normalised / limit)
     return torch.where(inside, normalised, torch.zeros_like(image))
 
 
@@ -182,8 +161,6 @@ class RandDiscCropd(Randomizable, MapTransform):
         prob: chance of the square; else the whole.
         margin: range of m, from 1.
         jitter: of the centre, in disc sizes.
-        elsewhere: chance that a square of that side is not around the disc but anywhere in the
-            photograph, so that a network learns where there is none.
 
     Raises:
         ConfigError: when an argument is out of range.
@@ -204,26 +181,20 @@ class RandDiscCropd(Randomizable, MapTransform):
         prob: float = 0.6,
         margin: Sequence[float] = (1.3, 2.6),
         jitter: float = 0.2,
-        elsewhere: float = 0.0,
     ) -> None:
         MapTransform.__init__(self, keys)
         if label_key not in self.keys:
+            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
+        if not 0 <= prob <= 1 or jitter < 0 or not 1 <= margin[0] <= margin[1]:
             raise ConfigError(
-                f"RandDiscCropd: label_key must be one of the keys {self.keys}, got {label_key!r}"
-            )
-        are_in_range = 0 <= prob <= 1 and 0 <= elsewhere <= 1 and jitter >= 0
-        if not are_in_range or not 1 <= margin[0] <= margin[1]:
-            raise ConfigError(
-                f"RandDiscCropd: prob={prob} and elsewhere={elsewhere} must be in [0, 1],"
-                f" margin={tuple(margin)} a range (low, high) from 1 up, and jitter={jitter} at"
-                " least 0"
+                f"RandDiscCropd: prob={prob} must be in [0, 1], margin={tuple(margin)} a range"
+                f" (low, high) from 1 up, and jitter={jitter} at least 0"
             )
         self.label_key = label_key
         self.size = tuple(size)
         self.prob = prob
         self.margin = tuple(margin)
         self.jitter = jitter
-        self.elsewhere = elsewhere
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -231,41 +202,19 @@ class RandDiscCropd(Randomizable, MapTransform):
         takes_square = self.R.random() < self.prob
         margin = self.R.uniform(self.margin[0], self.margin[1])
         shift = self.R.uniform(-self.jitter, self.jitter, 2)
-        place = None
-        if self.elsewhere and self.R.random() < self.elsewhere:
-            place = self.R.random(2)
         square = None
         if takes_square:
-            disc = d[self.label_key][0] > 0.5
-            square = square_around(disc, margin, shift.tolist())
-        if square is not None and place is not None:
-            square = _moved(square, place.tolist(), disc.shape)
+            square = square_around(d[self.label_key][0] > 0.5, margin, shift.tolist())
         for key in self.key_iterator(d):
             image = d[key]
             if square is not None:
-                columns, rows = square
-                image = image[:, columns, rows]
+                image = image[:, square[0], square[1]]
             batch = image[None].float()
             if key == self.label_key:
                 d[key] = interpolate(batch, self.size, mode="nearest-exact")[0]
             else:
                 d[key] = interpolate(batch, self.size, mode="bilinear", antialias=True)[0]
         return d
-
-
-def _moved(
-    square: tuple[slice, slice], place: Sequence[float], size: Sequence[int]
-) -> tuple[slice, slice]:
-    """A square of the same sides, at a place in [0, 1] between the first and the last one.
-
-    >>> _moved((slice(2, 6), slice(2, 6)), (0.0, 1.0), (10, 10))
-    (slice(0, 4, None), slice(6, 10, None))
-    """
-    moved = []
-    for side, share, length in zip(square, place, size, strict=True):
-        start = round(share * (length - (side.stop - side.start)))
-        moved.append(slice(start, start + side.stop - side.start))
-    return moved[0], moved[1]
 
 
 def square_around(
@@ -287,21 +236,19 @@ def square_around(
     >>> square_around(mask, 2.0)
     (slice(3, 7, None), slice(6, 10, None))
     """
-    occupied_columns = torch.nonzero(mask.any(1)).flatten()
-    occupied_rows = torch.nonzero(mask.any(0)).flatten()
-    if not len(occupied_columns):
+    if not mask.any():
         return None
-    box = [
-        (int(occupied_columns[0]), int(occupied_columns[-1]) + 1),
-        (int(occupied_rows[0]), int(occupied_rows[-1]) + 1),
-    ]
+    # The first and the last column and row of the box.
+    box = []
+    for axis in (1, 0):
+        occupied = torch.nonzero(mask.any(axis)).flatten()
+        box.append((int(occupied[0]), int(occupied[-1]) + 1))
     longer_side = max(end - begin for begin, end in box)
     square = []
     for (begin, end), size, axis_shift in zip(box, mask.shape, shift):
         length = min(max(round(margin * longer_side), least_side), size)
         centre = (begin + end) / 2 + axis_shift * longer_side
-        start = round(centre - length / 2)
-        start = min(max(start, 0), size - length)
+        start = min(max(round(centre - length / 2), 0), size - length)
         square.append(slice(start, start + length))
     return square[0], square[1]
 
@@ -343,9 +290,7 @@ class SmoothResized(Resized):
         self.smooth = ensure_tuple_rep(anti_aliasing, len(self.keys))
         for key_mode, smooth in zip(self.mode, self.smooth, strict=True):
             if smooth and key_mode != "bilinear":
-                raise ValueError(
-                    f"SmoothResized: anti_aliasing needs mode 'bilinear', got {key_mode!r}"
-                )
+                raise ValueError(f"anti_aliasing needs mode 'bilinear', got {key_mode!r}")
 
     @property
     def requires_current_data(self) -> bool:
@@ -358,27 +303,18 @@ class SmoothResized(Resized):
         d = super().__call__(data, False)
         for key, smooth in self.key_iterator(d, self.smooth):
             size = d[key].shape[1:]
-            previous_size = data[key].shape[1:]
-            if smooth and _is_smaller(size, previous_size):
+            if smooth and any(new < old for new, old in zip(size, data[key].shape[1:])):
                 image = torch.as_tensor(data[key]).numpy()
                 d[key].copy_(torch.from_numpy(_resized(image, size)))
         return d
-
-
-def _is_smaller(size: Sequence[int], previous_size: Sequence[int]) -> bool:
-    """Whether at least one axis becomes smaller."""
-    return any(new < previous for new, previous in zip(size, previous_size, strict=True))
 
 
 def _resized(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """An image, C x W x H, in another size; float32."""
     columns = _matrix(image.shape[1], size[0])
     rows = _matrix(image.shape[2], size[1])
-    channels = []
-    for channel in image:
-        narrowed = columns @ channel.astype(np.float32)
-        channels.append((rows @ narrowed.T).T)
-    return np.stack(channels)
+    channels = image.astype(np.float32)
+    return np.stack([(rows @ (columns @ channel).T).T for channel in channels])
 
 
 # Photographs of one camera are of one size.

@@ -68,11 +68,9 @@ class LabelStructuresd(MapTransform):
         super().__init__(keys)
         self.structures = tuple(structures)
         self.values = dict(values or {})
-        unknown = sorted(set(self.values) - set(self.structures))
-        if unknown:
-            raise ConfigError(
-                f"values name {unknown[0]!r}, which is not one of the structures {self.structures}"
-            )
+        for name in self.values:
+            if name not in self.structures:
+                raise ConfigError(f"values name {name!r}, which is none of {self.structures}")
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -82,9 +80,8 @@ class LabelStructuresd(MapTransform):
             label = d[key]
             if not values or len(label) != 1:
                 raise DataError(
-                    f"{_name(label)} has {len(label)} channels and the values {values}: a label"
-                    " image has one channel of grey levels, and values state which of them are"
-                    f" {self.structures}"
+                    f"{_name(label)} has {len(label)} channels and the values {values}: one channel"
+                    f" is needed, and values that state which grey levels are {self.structures}"
                 )
             channels = []
             for name in self.structures:
@@ -174,7 +171,7 @@ class OneChanneld(MapTransform):
     def __init__(self, keys: KeysCollection, channel: int = 0) -> None:
         super().__init__(keys)
         if channel < 0:
-            raise ConfigError(f"OneChanneld: channel must be at least 0, got {channel}")
+            raise ConfigError(f"channel must be at least 0, got {channel}")
         self.channel = channel
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -182,10 +179,8 @@ class OneChanneld(MapTransform):
         for key in self.key_iterator(d):
             image = d[key]
             if 1 < len(image) <= self.channel:
-                raise DataError(
-                    f"{_name(image)} has {len(image)} channels, and none of number {self.channel};"
-                    " mend 'channel'"
-                )
+                fault = f"has {len(image)} channels, and none of number {self.channel}"
+                raise DataError(f"{_name(image)} {fault}; mend 'channel'")
             if len(image) > 1:
                 d[key] = image[self.channel : self.channel + 1]
         return d
@@ -253,10 +248,9 @@ class KeepPartd(MapTransform):
             organ = torch.as_tensor(kept[-1])
             found = organ >= self.threshold
             if self.part == "surest":
-                part = surest_part(found, organ)
+                kept[-1] = organ * surest_part(found, organ)
             else:
-                part = torch.as_tensor(get_largest_connected_component_mask(found))
-            kept[-1] = organ * part
+                kept[-1] = organ * torch.as_tensor(get_largest_connected_component_mask(found))
             d[key] = kept
         return d
 
@@ -312,16 +306,12 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
     ) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
         if label_key not in self.keys:
-            raise ConfigError(
-                f"label_key={label_key!r} is not one of keys={self.keys}. Add it to keys."
-            )
+            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
         if num_samples != "all" and (isinstance(num_samples, (str, bool)) or num_samples < 1):
             raise ConfigError(f'num_samples={num_samples!r}: give "all" or a number from 1.')
         if not 0 <= empty_rate < 1 or neighbours < 0:
-            raise ConfigError(
-                f"empty_rate={empty_rate}, neighbours={neighbours}: give a share from 0 to below 1,"
-                " and a number of slices from 0."
-            )
+            given = f"empty_rate={empty_rate}, neighbours={neighbours}"
+            raise ConfigError(f"{given}: give a share in [0, 1), and a number of slices from 0.")
         self.label_key = label_key
         self.num_samples = num_samples
         self.empty_rate = empty_rate
@@ -366,9 +356,8 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         return drawn[:count]
 
     def __call__(self, data: Mapping[Hashable, Any]) -> list[dict[Hashable, Any]]:
-        volumes = {}
-        for key in self.key_iterator(data):
-            volumes[key] = convert_to_tensor(data[key], track_meta=False)
+        keys = list(self.key_iterator(data))
+        volumes = {key: convert_to_tensor(data[key], track_meta=False) for key in keys}
         self._require_same_axes(volumes)
         self.randomize(volumes[self.label_key])
         others = {key: value for key, value in data.items() if key not in volumes}
@@ -383,18 +372,14 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
 
     def _require_same_axes(self, volumes: Mapping[Hashable, torch.Tensor]) -> None:
         if self.label_key not in volumes:
-            raise DataError(
-                f"The data has no {self.label_key!r}, which decides what a slice with gland is."
-                " Load it first."
-            )
+            raise DataError(f"The data has no {self.label_key!r}, where gland is. Load it first.")
         label_shape = tuple(volumes[self.label_key].shape)
         for key, volume in volumes.items():
             shape = tuple(volume.shape)
             if len(shape) != 4 or shape[1:] != label_shape[1:]:
                 raise DataError(
-                    f"{key!r} has shape {shape} and {self.label_key!r} {label_shape}: all need"
-                    " C x H x W x D with the same H, W and D. Put EnsureChannelFirstd before this"
-                    " transform."
+                    f"{key!r} has shape {shape} and {self.label_key!r} {label_shape}: give both"
+                    " C x H x W x D with the same H, W and D, such as by EnsureChannelFirstd."
                 )
 
 
@@ -418,11 +403,8 @@ def slice_with_neighbours(volume: torch.Tensor, index: int, neighbours: int) -> 
     [2.0, 3.0, 3.0]
     """
     last = volume.shape[-1] - 1
-    slices = []
-    for offset in range(-neighbours, neighbours + 1):
-        beside = min(max(index + offset, 0), last)
-        slices.append(volume[..., beside])
-    return torch.cat(slices)
+    around = range(index - neighbours, index + neighbours + 1)
+    return torch.cat([volume[..., min(max(beside, 0), last)] for beside in around])
 
 
 def _has_gland(label: np.ndarray) -> np.ndarray:
@@ -434,10 +416,8 @@ def _has_gland(label: np.ndarray) -> np.ndarray:
         label: C x H x W x D.
     """
     *_, width, depth = label.shape
-    rows = (label > 0).reshape(-1, width * depth)
-    columns = np.logical_or.reduce(rows, axis=0).reshape(width, depth)
-    has_gland: np.ndarray = np.logical_or.reduce(columns, axis=0)
-    return has_gland
+    rows = np.asarray((label > 0).reshape(-1, width * depth).any(axis=0))
+    return np.asarray(rows.reshape(width, depth).any(axis=0))
 
 
 class UntrackedCompose(Compose):
@@ -477,17 +457,16 @@ class UntrackedCompose(Compose):
 
         Datasets split by these what they cache from what is random.
         """
-        if end is None:
-            end = len(self.transforms)
+        length = len(self.transforms)
+        end = length if end is None else end
         first_random = self.get_index_of_first(_is_random)
-        if first_random is None:
-            first_random = len(self.transforms)
+        first_random = length if first_random is None else first_random
         if start < first_random:
             input_ = super().__call__(input_, start, min(first_random, end), threading, lazy)
         if end > first_random:
-            start = max(start, first_random)
             with _untracked():
-                input_ = super().__call__(input_, start, end, threading, lazy)
+                first = max(start, first_random)
+                input_ = super().__call__(input_, first, end, threading, lazy)
         return input_
 
 
