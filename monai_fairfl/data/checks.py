@@ -339,8 +339,7 @@ def _central(affine: np.ndarray, shape: Sequence[int], share: float) -> tuple[sl
     (slice(3, 8, None), slice(5, 15, None), slice(0, 5, None))
     """
     slices = []
-    axes = nib.io_orientation(affine)[:, 0] if np.isfinite(affine).all() else (0, 1, 2)
-    for axis, length in zip(axes, shape):
+    for axis, length in zip(nib.io_orientation(affine)[:, 0], shape):
         kept = math.ceil(length * share) if axis in (0, 1) else length
         start = length // 2 - kept // 2
         slices.append(slice(start, start + kept))
@@ -463,7 +462,6 @@ def _fault_of_place(image: Any, label: Any) -> str:
     if shape != label_shape:
         return f"has shape {label.shape} but its image {image.shape}"
     shift = files.largest_shift(affine, label_affine, shape, AFFINE_TOLERANCE)
-    # Not "> 0", so that an affine that is not a number is a problem.
     if shift == 0:
         return ""
     return f"lies up to {shift:.3g} mm from its image by their affines, above {AFFINE_TOLERANCE} mm"
@@ -471,8 +469,6 @@ def _fault_of_place(image: Any, label: Any) -> str:
 
 def _in_one_order(volume: Any) -> tuple[tuple[int, ...], Any]:
     """Shape and affine of a volume whose axes are stored to the right, the front and the head."""
-    if not np.isfinite(volume.affine).all():
-        return volume.shape, volume.affine
     order = nib.io_orientation(volume.affine)
     shape = tuple(volume.shape[axis] for axis in order[:, 0].argsort())
     return shape, volume.affine @ nib.orientations.inv_ornt_aff(order, volume.shape)
@@ -584,11 +580,9 @@ def _notes_on_cases(
     cut = sorted((label.seen, label.path) for label in labels if label.seen < LEAST_SEEN)
     if cut:
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
-        yield (
-            f"{len(cut)} label(s) lie partly outside the field that the network sees, the central"
-            f" {field_of_view:.0%} of each side of a slice ({named} within it), and can never be"
-            " found whole; set field_of_view to 1, or crop the volumes around the organ"
-        )
+        where = f"outside the central {field_of_view:.0%} of their slices ({named} within it)"
+        fix = "set field_of_view to 1, or crop the volumes around the organ"
+        yield f"{len(cut)} label(s) lie partly {where}, which is all that the network sees; {fix}"
     # A structure without values is not labelled there, and empty masks have notes of their own.
     masks_of: dict[str, dict[str, bool]] = {}
     for case in inspection.sound:
@@ -598,10 +592,8 @@ def _notes_on_cases(
         without = [path for path, has_it in masks.items() if not has_it]
         if 0 < len(without) < len(masks):
             share = f"{len(masks) - len(without)} of {len(masks)}"
-            yield (
-                f"{name} in {share} masks; elsewhere ({few(without)}) it counts as absent. If no one"
-                " drew it, list these cases by hand, with values that leave it out (docs/data.md)"
-            )
+            absent = f"{name} in {share} masks: elsewhere ({few(without)}) it counts as absent"
+            yield f"{absent}; if nobody drew it, list these by hand, with values without {name}"
 
 
 def _shear(affine: np.ndarray) -> float:
@@ -613,28 +605,6 @@ def _shear(affine: np.ndarray) -> float:
     axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
     cosines = np.abs(axes.T @ axes)[np.triu_indices(3, k=1)]
     return float(np.degrees(np.arcsin(cosines.clip(max=1))).max())
-
-
-def _notes_on_missing_structures(cases: Sequence[CaseFacts]) -> Iterator[str]:
-    """A note for each structure that some masks have and others lack.
-
-    A structure without values is not labelled there, and empty masks have notes of their own.
-    """
-    # Structure -> the masks that may have it, and those without it.
-    masks: Counter[str] = Counter()
-    without: dict[str, list[str]] = {}
-    for case in cases:
-        for name, bounds in case.values.items() if case.slices else ():
-            masks[name] += 1
-            if not case.label.values_in(bounds):
-                without.setdefault(name, []).append(case.label.path)
-    for name, paths in without.items():
-        if number := masks[name] - len(paths):
-            yield (
-                f"{name} in {number} of {masks[name]} masks; elsewhere ({few(paths)}) it counts as"
-                " absent. If nobody drew it, list these cases by hand, with values that leave it"
-                " out (docs/data.md)"
-            )
 
 
 def labels_of(cases: Sequence[CaseFacts]) -> list[int]:
@@ -826,10 +796,8 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
         listed.append(f"{site} has {', '.join(words)}")
     if len(numbers_of_values) < 2:
         return []
-    return [
-        f"the sites' masks have different numbers of labels: {'; '.join(listed)}. Check that they "
-        "mean the same: the prostate bundle takes every label above 0 for the gland"
-    ]
+    fault = f"the sites' masks have different numbers of labels: {', '.join(listed)}"
+    return [f"{fault}; give all the same: the prostate bundle takes all above 0 for the gland"]
 
 
 def _with_name(value: int, named: Values) -> str:

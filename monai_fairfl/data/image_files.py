@@ -298,10 +298,11 @@ def header_fault(nifti: Any) -> str:
         unit = "unknown"
     if unit not in ("mm", "unknown"):
         return f"has its sizes in the unit {unit}, and they are read as mm; write it again in mm"
+    if not np.isfinite(nifti.affine).all():
+        return f"has an affine that is not finite; {WRITE_AGAIN}"
     pixdim = nifti.header.get_zooms()[:3]
     sizes = affine_to_spacing(nifti.affine)
-    # How far apart they place the last voxel of an axis. An affine that is not a number is no fault
-    # here: the comparison with the label's reports it.
+    # How far apart they place the last voxel of an axis.
     voxels = np.array(nifti.shape[:3]) - 1
     if (
         np.abs(pixdim - sizes) * voxels > HEADER_TOLERANCE + ROUNDED_ROTATION * sizes * voxels
@@ -374,8 +375,7 @@ def largest_shift(
             may lie ``ROUNDED_ROTATION`` times that distance farther.
 
     Returns:
-        The largest distance that is not allowed; 0 where all are allowed; NaN where an affine is
-        not finite.
+        The largest distance that is not allowed; 0 where all are allowed.
 
     >>> moved = np.eye(4)
     >>> moved[0, 3] = 2
@@ -384,8 +384,6 @@ def largest_shift(
     """
     corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in shape))])
     shifts = np.linalg.norm(corners @ (first - second)[:3].T, axis=1)
-    if not np.isfinite(shifts).all():
-        return float("nan")
     radii = np.linalg.norm(corners[:, :3] @ first[:3, :3].T, axis=1)
     return float(shifts[shifts > tolerance + ROUNDED_ROTATION * radii].max(initial=0.0))
 

@@ -259,14 +259,13 @@ def test_the_command_shows_every_site_also_those_that_cannot_be_used(
     assert any("fir/images/eye20.png" in note and "2 times" in note for note in found["warnings"])
 
 
-FILES = [
-    "elm/Case0{}.nii.gz",
-    "elm/notes{}.txt",
-    "elm/old/a{}.nrrd",
-    "scan{}.dcm",
-    ".hidden{}",
-    "b/{}",
-]
+FILES = (
+    "elm/Case0{}.nii.gz elm/Case0{}_segmentation.nii elm/notes{}.txt elm/old/a{}.nrrd scan{}.dcm"
+    " .hidden{} b/{} b/IM000{} b/1.2.840.{} b/P{}/IM1 elm/a{}.PNG elm/{}.webp elm/.x{}.nii"
+).split()
+
+
+DATA_SET = b"\x08\x00\x05\x00CS" + bytes(200)
 
 
 @settings(max_examples=12)
@@ -278,7 +277,8 @@ def test_every_file_is_used_or_refused_or_no_image(names: list[str], damaged: bo
         for number, name in enumerate(names):
             path = root / name.format(number + 3)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"no image")
+            # As a series begins, with or without the head of its files.
+            path.write_bytes((b"no image", bytes(128) + b"DICM", DATA_SET)[number % 3])
         if damaged:
             (site / "Case01.nii.gz").write_bytes(b"")
         files = overview({"elm": site}, root=root)[0]["files"]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from helpers import public_layouts as made
 from helpers.command_line import run_json
-from helpers.refusals import closed, folder_of_everybody, noted, notes, refused
+from helpers.refusals import closed, folder_of_everybody, notes, refused
 from monai.transforms import LoadImaged, Orientationd
 from PIL import ExifTags, Image
 from scipy.spatial.transform import Rotation
@@ -167,7 +167,7 @@ VOLUMES: dict[str, Fault] = {
     "another shape": ("label", voxels(GLAND[:7]), "(7, 8,(8, 8"),
     "longer voxels": ("label", voxels(GLAND, np.diag([0.6, 0.6, 4, 1])), "1.2 mm"),
     "moved": ("label", voxels(GLAND, moved(0.011)), "0.011 mm,0.01 mm"),
-    "no place": ("label", voxels(GLAND, moved(np.nan)), "nan mm"),
+    "no place": ("label", voxels(GLAND, moved(np.nan)), "affine,finite"),
     "halves": ("label", voxels(GLAND * np.float32(0.5)), "0.5"),
     "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),
     "scaled": ("label", voxels(GLAND * np.int16(100), scale=(0.01, 0)), "0.999999977648,scl_slope"),
@@ -219,7 +219,11 @@ def test_what_looks_like_a_fault_of_a_volume_is_none(name: str, tmp_path: Path) 
     assert (summary["num_cases"], summary["labels"]) == (4, labels)
 
 
-@pytest.mark.parametrize("order", ["RAS", "LPS", "SAL", "PIR"])
+ORDERS = "RAS LPS LAS RPI SAL PIR ASR IPL SRA AIL PSR RIA"
+"""Of the 48 in which programs store the axes of a volume: to the right or left, and so on."""
+
+
+@pytest.mark.parametrize("order", ORDERS.split())
 def test_a_right_mask_in_another_order_of_axes_is_accepted(order: str, tmp_path: Path) -> None:
     """MONAI's orientation brings both to one grid; the image's header would mirror the mask."""
     site = made.saml(tmp_path / "elm")
@@ -238,22 +242,46 @@ def test_a_right_mask_in_another_order_of_axes_is_accepted(order: str, tmp_path:
         check_cases(site)
 
 
-def test_an_organ_outside_the_field_of_the_network_is_noted(tmp_path: Path) -> None:
+OUTSIDE: list[tuple[tuple[slice, slice], float, str]] = [
+    # Columns and rows of the organ, the share of a side that a network sees, and of the organ.
+    (np.s_[5:8, 3:5], 0.7, "67%"),
+    (np.s_[0:2, 3:5], 0.7, "50%"),
+    (np.s_[3:5, 0:2], 0.7, "50%"),
+    (np.s_[3:5, 6:8], 0.7, "50%"),
+    (np.s_[7:8, 7:8], 0.7, "0%"),
+    (np.s_[0:1, 3:5], 0.7, "0%"),
+    (np.s_[5:8, 5:8], 0.7, "44%"),
+    (np.s_[2:6, 2:7], 0.5, "80%"),
+    (np.s_[1:7, 1:7], 0.5, "44%"),
+    (np.s_[5:8, 3:5], 0.9, ""),
+    (np.s_[5:8, 3:5], 1.0, ""),
+    (np.s_[1:7, 1:7], 0.7, ""),
+]
+
+
+@pytest.mark.parametrize(("organ", "field", "share"), OUTSIDE)
+def test_an_organ_outside_the_field_of_the_network_is_noted(
+    organ: Any, field: float, share: str, tmp_path: Path
+) -> None:
     site = made.saml(tmp_path / "elm")
-    assert not about_field(site)
     label = np.zeros((8, 8, 4), np.uint8)
-    label[5:8, 3:5, 1:3] = 1  # two of three columns lie in the central six
-    file = made.write(site / "Case01_segmentation.nii.gz", label)
-    for cases in (None, find_cases(site)):
-        with noted(site, file, "67%", "70%", "field_of_view"):
-            check_cases(site, cases=cases)
-    assert not about_field(site, field_of_view=1.0)
-
-
-def about_field(site: Path, **named: Any) -> list[str]:
-    with notes() as found:
-        check_cases(site, **named)
-    return [note for note in found if "field" in note]
+    label[(*organ, slice(1, 3))] = 1
+    for order in ("RAS", "SAL"):
+        for name, voxels in (("Case01", made.volume(1)), ("Case01_segmentation", label)):
+            nifti = nib.Nifti1Image(voxels, AFFINE)
+            turn = nib.orientations.axcodes2ornt(order)
+            nib.save(
+                nifti.as_reoriented(
+                    nib.orientations.ornt_transform(nib.io_orientation(AFFINE), turn)
+                ),
+                site / f"{name}.nii.gz",
+            )
+        for cases in (None, find_cases(site)):
+            with notes() as found:
+                check_cases(site, cases=cases, field_of_view=field)
+            named = [note for note in found if "field_of_view" in note]
+            assert bool(named) == bool(share)
+            assert all(f"Case01_segmentation.nii.gz: {share}" in note for note in named)
 
 
 def test_a_mask_that_lies_beside_its_image_at_a_corner_is_named(tmp_path: Path) -> None:

@@ -73,6 +73,19 @@ DISAGREEING: dict[str, tuple[np.ndarray, dict[str, Any] | None, str]] = {
         {"0": "background", "1": "disc", "3": "VOID"},
         "VOID,3",
     ),
+    "unlabelled by a range": (
+        made.mask(9, (0, 1, 5)),
+        {"background": 0, "disc": 1, "Unlabelled": [4, 9]},
+        "Unlabelled,5",
+    ),
+    "unknown": (made.mask(9, (0, 1, 3)), {"background": 0, "disc": 1, "unknown": 3}, "unknown,3"),
+    "void that is bright": (
+        made.mask(9, (0, 255)),
+        {"background": 0, "disc": 1, "void": 255},
+        "void,255",
+    ),
+    "classes and void": (made.mask(9, (0, 31, 255)), None, "255,31"),
+    "a class that is not named": (made.mask(9, (0, 7)), {"background": 0, "disc": 1}, "no 7"),
     "no number": (made.mask(9, (0, 1)), {"background": 0, "disc": "one"}, "one"),
 }
 

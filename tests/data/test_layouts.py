@@ -239,11 +239,16 @@ def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_pat
     assert not found
     # Version 1 lists images without the channel; an ending may lack its dot.
     names = [f"case_{n:03d}.nii.gz" for n in range(4)]
-    listed = [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}"} for name in names]
-    first = {"modality": {"0": "T2", "1": "ADC"}, "training": listed}
-    for description in (first, about | {"file_ending": "nii.gz", "labels": {}}):
-        touch(site, "dataset.json", text=json.dumps(description))
-        assert check_cases(site)["layout"] == "nnunet" and len(find_cases(site)) == 4
+    for start in ("./", "", "../two/"):
+        listed = [{key: f"{start}{key}sTr/{name}" for key in ("image", "label")} for name in names]
+        for more in (
+            {"modality": {"0": "T2", "1": "ADC"}},
+            {"modality": ["T2", "ADC"], "labels": {"0": "background", "1": "gland"}},
+            {"file_ending": "nii.gz", "labels": {}},
+            {"file_ending": ".nii.gz", "channel_names": {"0": "T2"}},
+        ):
+            touch(site, "dataset.json", text=json.dumps({"training": listed} | more))
+            assert check_cases(site)["layout"] == "nnunet" and len(find_cases(site)) == 4
     (site / "labelsTr" / "case_000.nii.gz").unlink()
     (site / "imagesTr" / "case_002_0000.nii.gz").unlink()
     with refused("imagesTr/case_000_0000.nii.gz", "labelsTr/case_002.nii.gz"):

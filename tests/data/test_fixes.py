@@ -1,0 +1,611 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every fix that a message about data proposes is followed to the letter, and then all is right."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+from helpers import public_layouts as made
+from helpers.checkout import CHECKOUT
+from helpers.refusals import notes, refused
+from nibabel.processing import resample_from_to
+from PIL import Image, ImageOps
+
+from monai_fairfl.data import check_cases, find_cases, overview, site_datalist, site_folders
+from monai_fairfl.errors import DataError
+
+Change = Callable[[Path], object]
+STRUCTURES = ("disc", "cup")
+VOLUME, GLAND = made.volume(1), made.gland(1)
+AFFINE = np.diag([0.6, 0.6, 3.6, 1])
+MASK = made.mask(2)
+GREYS = {"background": 0, "disc": [128, 255], "cup": 255}
+
+
+# What a user has, and what one does: each changes a site's folder
+
+
+def volume(name: str, change: Callable[[Any], Any]) -> Change:
+    """Another volume in place of one, from what nibabel reads."""
+
+    return lambda site: nib.save(change(nib.load(site / name)), site / name)
+
+
+def voxels(name: str, pixels: np.ndarray) -> Change:
+    return lambda site: made.write(site / name, pixels)
+
+
+def picture(name: str, pixels: np.ndarray, **options: Any) -> Change:
+    def write(site: Path) -> None:
+        for former in (site / name).parent.glob(f"{Path(name).stem}.*"):
+            former.unlink()
+        made.write(site / name, pixels, **options)
+
+    return write
+
+
+def labels(**named: Any) -> Change:
+    return lambda site: (site / "dataset.json").write_text(json.dumps({"labels": named}))
+
+
+def without(name: str) -> Change:
+    return lambda site: (site / name).unlink()
+
+
+def both(*changes: Change) -> Change:
+    return lambda site: [change(site) for change in changes]
+
+
+def header(**fields: Any) -> Callable[[Any], Any]:
+    """The same voxels under a header with these fields, whatever they contradict."""
+
+    def change(nifti: Any) -> Any:
+        for name, value in fields.items():
+            nifti.header[name] = value
+        return nib.Nifti1Image(np.asarray(nifti.dataobj), None, nifti.header)
+
+    return change
+
+
+def placed(affine: np.ndarray) -> Callable[[Any], Any]:
+    return lambda nifti: nib.Nifti1Image(np.asarray(nifti.dataobj), affine)
+
+
+def header_again(nifti: Any) -> Any:
+    changed = nib.Nifti1Image(np.asarray(nifti.dataobj), None, nifti.header)
+    changed.set_qform(AFFINE)
+    changed.set_sform(AFFINE)
+    return changed
+
+
+def scaled(nifti: Any) -> Any:
+    changed = nib.Nifti1Image(GLAND * np.int16(100), AFFINE)
+    changed.header.set_slope_inter(0.01, 0)
+    return changed
+
+
+def unscaled(nifti: Any) -> Any:
+    whole = nib.Nifti1Image(np.round(nifti.get_fdata()).astype(np.uint8), AFFINE)
+    whole.header.set_slope_inter(1, 0)
+    return whole
+
+
+def on_grid(nifti: Any) -> Any:
+    return resample_from_to(nifti, ((8, 8, 4), AFFINE), order=0)
+
+
+def moved(*offset: float) -> np.ndarray:
+    return nib.affines.from_matvec(AFFINE[:3, :3], offset)
+
+
+def mirrored(nifti: Any) -> Any:
+    return nib.Nifti1Image(np.asarray(nifti.dataobj), np.diag([-0.6, 0.6, 3.6, 1]))
+
+
+def sheared(nifti: Any) -> Any:
+    affine = AFFINE.copy()
+    affine[0, 2] = 0.6
+    return nib.Nifti1Image(np.asarray(nifti.dataobj), affine)
+
+
+def cropped(nifti: Any) -> Any:
+    return nib.Nifti1Image(np.asarray(nifti.dataobj)[4:], AFFINE)
+
+
+def upright(site: Path) -> None:
+    file = site / "masks" / "eye02.png"
+    ImageOps.exif_transpose(Image.open(file)).save(file)
+
+
+def turned(site: Path) -> None:
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.fromarray(np.rot90(MASK)).save(site / "masks" / "eye02.png", exif=exif)
+
+
+def linked(site: Path) -> None:
+    shutil.move(site / IMAGE, site.parent / "moved.nii.gz")
+    (site / IMAGE).symlink_to(site.parent / "disk.nii.gz")
+
+
+def pages(site: Path) -> None:
+    (site / "masks" / "eye02.png").unlink()
+    page = Image.fromarray(MASK)
+    page.save(site / "masks" / "eye02.tif", save_all=True, append_images=[page])
+
+
+def print_colours(site: Path) -> None:
+    (site / "images" / "eye02.png").unlink()
+    Image.fromarray(made.photo(2)).convert("CMYK").save(site / "images" / "eye02.tif")
+
+
+def cut_short(site: Path) -> None:
+    (site / IMAGE).write_bytes((site / IMAGE).read_bytes()[:-20])
+
+
+IMAGE, LABEL = "Case01.nii.gz", "Case01_segmentation.nii.gz"
+PHOTO, DRAWN = "images/eye02.png", "masks/eye02.png"
+ON_EDGE = np.zeros((8, 8, 4), np.uint8)
+ON_EDGE[6:, 3:5, 1:3] = 1
+RED = np.dstack([MASK, MASK * 0, MASK * 0])
+ALPHA = np.dstack([np.full_like(MASK, 255), MASK])
+DEEP = made.photo(2)[..., 0].astype(np.uint16) * 257
+AGAIN = r"write it again (nibabel: image.set_qform(affine), image.set_sform(affine))"
+MANY = np.arange(260, dtype=np.int16).reshape(13, 5, 4)
+LARGER = np.zeros((13, 5, 4), np.uint8)
+LARGER[5:8, 1:3, 1:3] = 1
+
+VOLUMES: list[tuple[str, Change, Change]] = [
+    ("copy it again", cut_short, voxels(IMAGE, VOLUME)),
+    ("store one 3D volume", voxels(IMAGE, VOLUME[..., None]), voxels(IMAGE, VOLUME)),
+    ("scale the image", voxels(IMAGE, VOLUME.astype(float) * 1e39), voxels(IMAGE, VOLUME)),
+    ("or mend it", voxels(IMAGE, np.where(GLAND > 0, np.nan, VOLUME)), voxels(IMAGE, VOLUME)),
+    ("convert or copy it again", voxels(IMAGE, VOLUME * 0), voxels(IMAGE, VOLUME)),
+    (
+        "put the mask in its place",
+        both(voxels(IMAGE, MANY + np.int16(1)), voxels(LABEL, MANY)),
+        voxels(LABEL, LARGER),
+    ),
+    ("put the label in its place", voxels(IMAGE, GLAND), voxels(LABEL, GLAND[::-1].copy())),
+    ("resample it on the grid", volume(LABEL, placed(moved(1, 0, 0))), volume(LABEL, on_grid)),
+    ("resample it on the grid", voxels(LABEL, GLAND[:7]), volume(LABEL, on_grid)),
+    (AGAIN, volume(LABEL, header(pixdim=[1] * 8)), volume(LABEL, header_again)),
+    (
+        AGAIN,
+        volume(IMAGE, header(qform_code=1, qoffset_x=20)),
+        volume(IMAGE, header_again),
+    ),
+    (
+        AGAIN,
+        volume(IMAGE, header(qform_code=1, quatern_b=1, quatern_c=1)),
+        volume(IMAGE, header_again),
+    ),
+    (AGAIN, volume(IMAGE, header(srow_x=[np.nan] * 4)), volume(IMAGE, header_again)),
+    (
+        f"if that is wrong, {AGAIN}",
+        both(*(volume(name, header(sform_code=0)) for name in (IMAGE, LABEL))),
+        both(*(volume(name, header_again) for name in (IMAGE, LABEL))),
+    ),
+    (
+        "write it again in mm",
+        volume(IMAGE, header(xyzt_units=1)),
+        volume(IMAGE, header(xyzt_units=2)),
+    ),
+    (
+        "store whole numbers from 0 without scl_slope",
+        volume(LABEL, scaled),
+        volume(LABEL, unscaled),
+    ),
+    ("store whole numbers from 0", voxels(LABEL, GLAND * np.float32(0.5)), voxels(LABEL, GLAND)),
+    ("background the value 0, and the organ 1", voxels(LABEL, 1 - GLAND), voxels(LABEL, GLAND)),
+    (
+        "resample both files",
+        both(volume(IMAGE, sheared), volume(LABEL, sheared)),
+        both(volume(IMAGE, on_grid), volume(LABEL, on_grid)),
+    ),
+    (
+        "or crop the volumes around the organ",
+        voxels(LABEL, ON_EDGE),
+        both(volume(IMAGE, cropped), volume(LABEL, cropped)),
+    ),
+    (
+        "make that available",
+        linked,
+        lambda site: shutil.move(site.parent / "moved.nii.gz", site.parent / "disk.nii.gz"),
+    ),
+    ("add it, or remove the file", without(LABEL), without(IMAGE)),
+    ("add it, or remove the file", without(IMAGE), voxels(IMAGE, VOLUME)),
+    ("keep one", voxels("Case01.nii", VOLUME), without("Case01.nii")),
+    (
+        "export the right ones",
+        both(*(voxels(f"Case0{n}_segmentation.nii.gz", GLAND * 0) for n in range(4))),
+        both(*(voxels(f"Case0{n}_segmentation.nii.gz", made.gland(n)) for n in range(4))),
+    ),
+    (
+        "Mend these",
+        voxels("Case02_segmentation.nii.gz", GLAND),
+        voxels("Case02_segmentation.nii.gz", made.gland(2)),
+    ),
+    ("Keep one", voxels("Case02.nii.gz", VOLUME), voxels("Case02.nii.gz", made.volume(2))),
+    (
+        "draw what is there",
+        both(labels(background=0, organ=1, ignore=2), voxels(LABEL, GLAND * 2)),
+        voxels(LABEL, GLAND),
+    ),
+    (
+        "convert the DICOM series|convert them to NIfTI",
+        lambda site: (site / "IM0001.dcm").write_bytes(bytes(128) + b"DICM"),
+        without("IM0001.dcm"),
+    ),
+    (
+        "move them to the cases",
+        voxels("old/Case09.nii.gz", VOLUME),
+        lambda site: shutil.rmtree(site / "old"),
+    ),
+]
+PICTURES: list[tuple[str, Change, Change]] = [
+    ("draw it in grey levels", picture(DRAWN, RED), picture(DRAWN, MASK)),
+    ("save that as grey levels", picture(DRAWN, ALPHA), picture(DRAWN, ALPHA[..., 1])),
+    (
+        "save it with 8",
+        picture(PHOTO, DEEP),
+        picture(PHOTO, np.dstack([DEEP // 257] * 3).astype(np.uint8)),
+    ),
+    (
+        "give its label",
+        both(without("dataset.json"), picture(DRAWN, made.photo(2)[..., 0])),
+        both(labels(**GREYS), picture(DRAWN, MASK)),
+    ),
+    ("save it upright", turned, upright),
+    ("store one image in each file", pages, picture("masks/eye02.tif", MASK)),
+    ("save it in grey or RGB", print_colours, picture("images/eye02.tif", made.photo(2))),
+    ("mend one of them", picture(DRAWN, made.mask(2, (0, 1, 2))), picture(DRAWN, MASK)),
+    ("mend one of them", labels(background=0, disc=128), labels(**GREYS)),
+    ("state disc and cup in dataset.json", without("dataset.json"), labels(**GREYS)),
+    (
+        "name all in dataset.json",
+        both(without("dataset.json"), picture(DRAWN, made.mask(2, (0, 1, 255)))),
+        both(labels(**GREYS), picture(DRAWN, MASK)),
+    ),
+    ("draw what is there", labels(background=0, disc=128, void=255), labels(**GREYS)),
+    (
+        "give each label a range",
+        both(*(picture(f"masks/eye0{n}.jpg", made.mask(n), quality=95) for n in range(4))),
+        labels(background=[0, 63], disc=[64, 255], cup=[192, 255]),
+    ),
+    ("convert them", picture(PHOTO, made.photo(2)[..., 0]), picture(PHOTO, made.photo(2))),
+    ("Mend it", labels(background=0, disc="one"), labels(**GREYS)),
+    (
+        "Keep one, move the other away",
+        lambda site: shutil.copytree(site / "masks", site / "labels"),
+        lambda site: shutil.move(site / "labels", site.parent / "away"),
+    ),
+    (
+        "keep the masks of one ending there",
+        both(
+            picture("masks/eye01_disc.png", made.mask(1)),
+            picture("masks/eye01_cup.png", made.mask(1)),
+            without("masks/eye01.png"),
+        ),
+        both(
+            without("masks/eye01_cup.png"),
+            lambda site: (site / "masks/eye01_disc.png").rename(site / "masks/eye01.png"),
+        ),
+    ),
+]
+
+
+def complaints(site: Path, structures: tuple[str, ...]) -> tuple[list[str], Any]:
+    found, _ = overview({"elm": site}, structures)
+    return found["problems"] + found["warnings"], found["sites"]["elm"]["labels"]
+
+
+def follow(site: Path, structures: tuple[str, ...], fix: str, harm: Change, change: Change) -> None:
+    before, known = complaints(site, structures)
+    harm(site)
+    found, _ = complaints(site, structures)
+    new = [text for text in found if text not in before]
+    assert [text for text in new if any(each in text for each in fix.split("|"))], new
+    change(site)
+    after, values = complaints(site, structures)
+    assert set(after) <= set(before), after
+    # JPEG has moved them; the mask of an organ is otherwise what it was.
+    assert values == known
+
+
+@pytest.mark.parametrize(("fix", "harm", "change"), VOLUMES)
+def test_a_fix_of_a_volume_is_followed(
+    fix: str, harm: Change, change: Change, tmp_path: Path
+) -> None:
+    follow(made.saml(tmp_path / "elm"), (), fix, harm, change)
+
+
+@pytest.mark.parametrize(("fix", "harm", "change"), PICTURES)
+def test_a_fix_of_a_picture_is_followed(
+    fix: str, harm: Change, change: Change, tmp_path: Path
+) -> None:
+    follow(made.folders(tmp_path / "elm"), STRUCTURES, fix, harm, change)
+
+
+CASE = {"image": IMAGE, "label": LABEL}
+ELSEWHERE = {"image": "x.nii.gz", "label": LABEL}
+
+
+def listed(**parts: Any) -> Change:
+    content = {"training": [], "validation": [], "testing": [], **parts}
+    return lambda file: file.write_text(json.dumps(content))
+
+
+LISTS: list[tuple[str, Change, Change, dict[str, Any]]] = [
+    ("delete it to have it made", lambda file: file.write_text("{"), Path.unlink, {}),
+    ("Mend it", listed(training="a"), listed(training=[CASE]), {}),
+    ("Check dataset_dir, or delete the list", listed(training=[ELSEWHERE]), Path.unlink, {}),
+    ("Keep one", listed(testing=[CASE, CASE]), listed(testing=[CASE]), {}),
+    (
+        "Move all images of a patient",
+        listed(training=[CASE], testing=[CASE]),
+        listed(testing=[CASE]),
+        {},
+    ),
+    ("remove it", Path.mkdir, Path.rmdir, {}),
+    ("delete this one", listed(split={"seed": 9}), Path.unlink, {}),
+    (
+        "Delete the list to make a new split",
+        listed(split={"fractions": [0.5, 0.25, 0.25], "seed": 0}),
+        Path.unlink,
+        {},
+    ),
+    (
+        "Delete the list to have it rebuilt",
+        listed(training=[{**CASE, "values": {"gland": [2, 2]}}]),
+        Path.unlink,
+        {"structures": ["gland"], "values": {"gland": [1, 1]}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("fix", "harm", "change", "named"), LISTS)
+def test_a_fix_of_a_list_is_followed(
+    fix: str, harm: Change, change: Change, named: dict[str, Any], tmp_path: Path
+) -> None:
+    site, file = made.saml(tmp_path / "elm"), tmp_path / "elm.json"
+    harm(file)
+    with notes() as found:
+        try:
+            site_datalist(site, file, **named)
+        except DataError as error:
+            found.append(str(error))
+    assert fix in "".join(found)
+    change(file)
+    with notes() as found:
+        site_datalist(site, file, **named)
+    assert not found
+    with notes():
+        check_cases(site)
+
+
+# Folders and settings
+
+
+def stay(root: Path) -> None:
+    """What is there is right, and the fix is another path."""
+
+
+def sites(root: Path) -> None:
+    made.saml(root / "elm")
+    made.folders(root / "oak")
+    site_datalist(root / "elm", root / "elm.json")
+
+
+def copied(old: str, new: str) -> Change:
+    return lambda root: shutil.copytree(root / old, root / new)
+
+
+def moved_to(old: str, new: str) -> Change:
+    return lambda root: shutil.move(root / old, root / new)
+
+
+def edited(name: str, **keys: Any) -> Change:
+    """A JSON file with other values of these keys."""
+    return lambda root: (root / name).write_text(
+        json.dumps(json.loads((root / name).read_text()) | keys)
+    )
+
+
+def first_three(root: Path) -> None:
+    listed = json.loads((root / "dataset.json").read_text())["training"]
+    edited("dataset.json", training=listed[:3])(root)
+
+
+MSD, LISTS_OF_FLARE = "datalist_2D/client_MSD.json", "datalist_2D"
+Look = Callable[[Path], object]
+# The fix; what is there, and what harms it; the path that is looked at; the change, and the path.
+FOLDERS: list[tuple[str, Change, Change, Look, str, Change, str]] = [
+    ("Give the folder that holds the site's", sites, stay, find_cases, "no", stay, "elm"),
+    (
+        "Keep the files of one",
+        sites,
+        both(copied("oak/images", "elm/images"), copied("oak/masks", "elm/masks")),
+        find_cases,
+        "elm",
+        both(moved_to("elm/images", "a"), moved_to("elm/masks", "b")),
+        "elm",
+    ),
+    (
+        "Give one of these folders",
+        made.nvflare,
+        copied(LISTS_OF_FLARE, "datalist"),
+        site_folders,
+        ".",
+        stay,
+        LISTS_OF_FLARE,
+    ),
+    ("give one of them, such as", made.nvflare, stay, find_cases, ".", stay, MSD),
+    ("give that folder", sites, stay, find_cases, "elm.json", stay, "elm"),
+    (
+        "mend it",
+        made.nvflare,
+        edited(MSD, training=None),
+        find_cases,
+        MSD,
+        copied("dataset_2D", "kept"),
+        "datalist_2D/client_I2CVB.json",
+    ),
+    (
+        "put them there",
+        made.nvflare,
+        moved_to("dataset_2D", "away"),
+        find_cases,
+        MSD,
+        moved_to("away", "dataset_2D"),
+        MSD,
+    ),
+    (
+        "export it again",
+        made.nvflare,
+        lambda root: (root / MSD).write_text("{"),
+        find_cases,
+        MSD,
+        made.nvflare,
+        MSD,
+    ),
+    (
+        "Unpack them again, or mend the list",
+        made.msd,
+        without("labelsTr/prostate_03.nii.gz"),
+        find_cases,
+        ".",
+        first_three,
+        ".",
+    ),
+    (
+        "mend that",
+        made.nnunet,
+        edited("dataset.json", file_ending=".mha"),
+        find_cases,
+        ".",
+        edited("dataset.json", file_ending=".nii.gz"),
+        ".",
+    ),
+    (
+        "Unpack the archive again",
+        made.dofe,
+        moved_to("train/ROIs/mask", "kept"),
+        find_cases,
+        ".",
+        moved_to("kept", "train/ROIs/mask"),
+        ".",
+    ),
+    ("Give the folder that holds one", sites, stay, site_folders, "no", stay, "."),
+    ("give the folder that holds it", sites, stay, site_folders, "elm", stay, "."),
+    (
+        "Rename one of them",
+        made.nvflare,
+        lambda root: made.folders(root / "client_MSD"),
+        site_folders,
+        ".",
+        moved_to("client_MSD", "oak"),
+        ".",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fix", "make", "harm", "look", "wrong", "change", "right"), FOLDERS)
+def test_a_fix_of_a_folder_is_followed(
+    fix: str,
+    make: Change,
+    harm: Change,
+    look: Look,
+    wrong: str,
+    change: Change,
+    right: str,
+    tmp_path: Path,
+) -> None:
+    make(tmp_path)
+    harm(tmp_path)
+    with refused(fix):
+        look(tmp_path / wrong)
+    change(tmp_path)
+    assert look(tmp_path / right)
+
+
+SETTINGS: list[tuple[str, Change, dict[str, Any], dict[str, Any]]] = [
+    ("Use their names", made.folders, {"values": {"disk": [1, 2]}}, {"values": {"disc": [1, 255]}}),
+    (
+        "Give [lowest, highest]",
+        made.folders,
+        {"values": {"disc": [2, 1]}},
+        {"values": {"disc": [1, 2]}},
+    ),
+    ("Leave folds out", made.dofe, {"folds": 3}, {}),
+    ("Give two patients, and a share", made.dofe, {"validation": 1.5}, {"validation": 0.2}),
+    ("give folds", made.saml, {"fold": 2}, {"fold": 2, "folds": 4}),
+    (
+        "only the last one, of testing, may be 0",
+        made.saml,
+        {"fractions": (0.5, 0.5)},
+        {"fractions": (0.5, 0.5, 0)},
+    ),
+    (
+        "give a fold from 0 to 2, and a share such as 0.2",
+        made.saml,
+        {"folds": 3, "fold": 3},
+        {"folds": 3, "fold": 2},
+    ),
+]
+
+
+@pytest.mark.parametrize(("fix", "make", "wrong", "right"), SETTINGS)
+def test_a_fix_of_a_setting_is_followed(
+    fix: str, make: Change, wrong: dict[str, Any], right: dict[str, Any], tmp_path: Path
+) -> None:
+    make(tmp_path)
+    structures = STRUCTURES if "values" in right else ()
+    with refused(fix):
+        site_datalist(tmp_path, structures=structures, **wrong)
+    assert site_datalist(tmp_path, structures=structures, **right)["training"]
+
+
+# Arguments of a class, choices with two right answers, and what a test beside this one follows.
+OTHERS = (
+    "Add it|Load it first|mend 'channel'|choose one|the first, CASE_0000, is taken|Add cases"
+    "|change the permissions|give all the same|if nobody drew it|split by another seed|mend them"
+    "|a model already trained|To evaluate a model, give|Leave datalist out|It needs the keys"
+    "|There is|Delete {}, or name another|restore its name|Give a site's folder|monai-fairfl doctor"
+).split("|")
+
+
+def test_every_fix_that_the_room_proposes_is_in_a_table() -> None:
+    """Or is one that a test of its own follows."""
+    followed = {str(fix) for fix, *_ in [*VOLUMES, *PICTURES, *LISTS, *FOLDERS, *SETTINGS]}
+    proposed = set()
+    for file in (CHECKOUT / "monai_fairfl" / "data").glob("*.py"):
+        tree = ast.parse(file.read_text())
+        # Not docstrings, nor the parts of what has values in it.
+        skip = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            skip.update(node.values if isinstance(node, ast.JoinedStr) else ())
+        for node in ast.walk(tree):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(
+                str(getattr(part, "value", "")) if isinstance(part, ast.Constant) else "{}"
+                for part in parts
+            )
+            if node not in skip:
+                proposed.update(re.split(r"; |\. (?=[A-Z])", text)[1:])
+    missing = []
+    for clause in proposed:
+        first = clause.partition("{}")[0].strip(" .")
+        if first and not any(first in fix or fix in first for fix in followed):
+            missing.append(clause)
+    assert [each for each in sorted(missing) if not each.startswith(tuple(OTHERS))] == []
