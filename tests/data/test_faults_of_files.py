@@ -17,7 +17,7 @@ from helpers import public_layouts as made
 from helpers.command_line import run_json
 from helpers.refusals import closed, folder_of_everybody, notes, refused
 from monai.transforms import LoadImaged, Orientationd
-from PIL import ExifTags, Image
+from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from monai_fairfl.data import check_cases, find_cases, grey_levels
@@ -137,7 +137,6 @@ def in_pieces(file: Path) -> None:
 
 
 GLAND, VOLUME = made.gland(1), made.volume(1)
-COUNTS = np.arange(260, dtype=np.int16).reshape(13, 5, 4)
 INVERTED = 1 - GLAND
 COLOURS = np.zeros((8, 8, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])
 ORGAN = np.pad(np.ones((6, 6, 4), np.uint8), ((1, 1), (1, 1), (0, 0)))
@@ -154,32 +153,19 @@ VOLUMES: dict[str, Fault] = {
     "a text": ("label", lambda f: f.write_bytes(b"not NIfTI"), "read"),
     "voxels that begin nowhere": ("image", endless, "read"),
     "a link to nothing": ("image", link, "/archive/of/another/disk"),
-    "four axes": ("image", voxels(VOLUME[..., None]), "4D"),
     "two axes": ("label", voxels(GLAND[..., 0]), "2D"),
     "colours": ("image", voxels(COLOURS), "real"),
-    "not a number": ("image", voxels(numbers(np.nan)), " 1 ,finite"),
-    "infinite": ("image", voxels(numbers(-np.inf)), " 1 ,finite"),
     "infinite with 32 bits": ("image", voxels(numbers(-1e39)), " 1 ,1e+39"),
     "all too large": ("image", voxels(numbers(1e300, 1e300)), " 256 ,3.4e+38"),
     "nothing with 32 bits": ("image", voxels(numbers(0, 1e-300)), "value 0"),
-    "one value": ("image", voxels(np.full((8, 8, 4), 7, np.int16)), "value 7"),
-    "metres": ("image", voxels(VOLUME, xyzt_units=1), "meter"),
-    "another shape": ("label", voxels(GLAND[:7]), "(7, 8,(8, 8"),
     "longer voxels": ("label", voxels(GLAND, np.diag([0.6, 0.6, 4, 1])), "1.2 mm"),
     "moved": ("label", voxels(GLAND, moved(0.011)), "0.011 mm,0.01 mm"),
-    "no place": ("label", voxels(GLAND, moved(np.nan)), "affine,finite"),
-    "halves": ("label", voxels(GLAND * np.float32(0.5)), "0.5"),
     "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),
-    "scaled": ("label", voxels(GLAND * np.int16(100), scale=(0.01, 0)), "0.999999977648,scl_slope"),
-    "an image as label": ("image", both(COUNTS + np.float32(1), COUNTS), "_segmentation,260"),
     "its image's voxels": ("image", both(GLAND, GLAND.astype(np.int16)), "_segmentation,very"),
-    "inverted": ("label", voxels(INVERTED * np.int16(255)), "100%,93%"),
     "all labelled": ("label", voxels(np.ones_like(GLAND)), "100% of all"),
     "forms apart": ("image", forms(APART), "20 mm,qform"),
     "a form turned over": ("image", forms(OVER), "23.2 mm"),
-    "no rotation": ("image", forms(oblique(0.5), quatern_b=1, quatern_c=1), "rotation"),
     "a rotation without a number": ("image", forms(oblique(0.5), quatern_b=np.nan), "finite"),
-    "voxel sizes apart": ("label", voxels(GLAND, pixdim=[1] * 8), "1 x 1 x 1,0.6 x 0.6 x 3.6"),
 }
 
 
@@ -190,9 +176,8 @@ def test_a_fault_of_a_volume_is_named(name: str, tmp_path: Path) -> None:
     file = site / {"image": "Case01.nii.gz", "label": "Case01_segmentation.nii.gz"}[named]
     damage(file)
     for cases in (None, find_cases(site)[1:]):
-        with refused("1 problem(s)", str(file).partition(".")[0], *words.split(",")) as caught:
+        with refused("1 problem(s)", str(file).partition(".")[0], *words.split(",")):
             check_cases(site, cases=cases)
-        assert ("scl_slope" in str(caught.value)) == (name == "scaled")
     assert check_cases(site, cases=find_cases(site)[2:])["num_cases"] == 2
 
 
@@ -329,28 +314,19 @@ def test_a_bit_that_changed_is_named_although_nibabel_reads_the_file(tmp_path: P
 
 # Pictures
 
-RED = np.stack([made.mask(2), np.zeros_like(made.mask(2)), np.zeros_like(made.mask(2))], axis=-1)
 NOISE = np.random.default_rng(0).integers(0, 256, (48, 48), dtype=np.uint8)
 ONE_COLOUR = np.full((48, 48, 3), (9, 12, 9), np.uint8)
 WHITE = np.full((48, 48), 255, np.uint8)
-DEEP = made.photo(2)[..., 0].astype(np.uint16) * 257
 
 
 def picture(pixels: np.ndarray) -> Damage:
     return lambda file: made.write(file, pixels)
 
 
-def turned(file: Path) -> None:
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = 6
-    Image.fromarray(made.mask(3)).save(file, exif=exif)
-
-
-def tiff(mode: str, pages: int = 1) -> Callable[[Path], Path]:
+def tiff(mode: str) -> Callable[[Path], Path]:
     def write(file: Path) -> Path:
         file.unlink()
-        pictures = [Image.new(mode, (48, 48))] * pages
-        pictures[0].save(file.with_suffix(".tif"), save_all=True, append_images=pictures[1:])
+        Image.new(mode, (48, 48)).save(file.with_suffix(".tif"))
         return file.with_suffix(".tif")
 
     return write
@@ -376,18 +352,13 @@ PICTURES: dict[str, Fault] = {
     "empty": ("images", shortened(0), "read"),
     "its head alone": ("masks", lambda f: f.write_bytes(f.read_bytes()[:8] + bytes(40)), "read"),
     "a link to nothing": ("masks", link, "/archive/of/another/disk"),
-    "pages": ("masks", tiff("L", pages=3), "3 pages"),
     "a page without tags": ("masks", without_tags, "read"),
-    "shown turned": ("masks", turned, "orientation 6"),
-    "colours of print": ("masks", tiff("CMYK"), "CMYK"),
     "colours by lightness": ("masks", tiff("LAB"), "LAB"),
     "one colour": ("images", picture(ONE_COLOUR), "[ 9 12  9]"),
     "another size": ("masks", picture(made.mask(2, size=40)), "(40,(48"),
     "a photograph as mask": ("masks", picture(made.photo(7)), "colours,photo"),
     "noise as mask": ("masks", picture(NOISE), "256,grey"),
-    "a mask in red": ("masks", picture(RED), "3 colours"),
     "its image's pixels": ("masks", same_as_image, "very pixels"),
-    "drawn in alpha": ("masks", picture(np.stack([WHITE, made.mask(2)], axis=-1)), "alpha"),
     "in the alpha of colours": ("masks", picture(np.dstack([WHITE] * 3 + [NOISE])), "alpha"),
 }
 
@@ -402,9 +373,7 @@ def test_a_fault_of_a_picture_is_named(name: str, tmp_path: Path) -> None:
 
 
 OF_STRUCTURES: dict[str, tuple[Fault, dict[str, list[int]] | None]] = {
-    "more than 8 bits": (("images", picture(DEEP), "eye02.png,8 bits"), None),
     "another coding": (("masks", picture(made.mask(2, (0, 1))), "eye02.png,0, 1,no 1"), None),
-    "mixed": (("masks", picture(made.mask(2, (0, 1, 255))), "eye02.png,0, 1, 255,no 1"), None),
     "values of no mask": (
         ("masks", lambda f: None, "'cup',[3, 9],128"),
         {"disc": [9, 255], "cup": [3, 9]},

@@ -174,11 +174,7 @@ HALVES = [
     (["images/1.png", "images/2.png"], ["images/ with 2 PNG", "masks/"]),
     (["labels/1.png"], ["labels/ with 1 PNG", "images/"]),
     (["images/1.png", "masks/1.gif"], ["1 PNG", "1 GIF"]),
-    (["images/1.png", "labels/1.png", "masks/1.png"], ["labels/ and masks/"]),
-    (["images/1.png", "masks/1.png", "Case0.nii"], ["saml", "folders"]),
-    (["train/ROIs/image/1.png"], ["train/ROIs/mask"]),
     (["test/ROIs/image/1.png", "test/ROIs/mask/1.png"], ["train/ROIs/image"]),
-    (["datalist/a.json", "datalist_2D/a.json"], ["datalist and datalist_2D"]),
     (["other.txt"], ["1 TXT"]),
 ]
 
