@@ -67,7 +67,9 @@ class Checked:
         for row in fields(self):  # type: ignore[arg-type]
             allowed: Any = row.metadata.get("allowed")
             kind = str(row.type)
-            if (allowed is None and kind != "bool") or kind.startswith("Mapping"):
+            # A range of a mapping is of its values.
+            is_of_values = kind.startswith("Mapping") and not isinstance(allowed, type)
+            if (allowed is None and kind != "bool") or is_of_values:
                 continue
             value = getattr(self, row.name)
             is_none = value is None and kind.endswith("| None")
