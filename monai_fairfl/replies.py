@@ -146,7 +146,7 @@ def capped(weights: np.ndarray, most: float) -> np.ndarray:
     return found
 
 
-def in_each_layer(weights: Aggregation, change: Callable[[np.ndarray], np.ndarray]) -> Aggregation:
+def in_each_layer(weights: Aggregation, change: Callable[[np.ndarray], Any]) -> Any:
     """Change weights, those of each layer by themselves where they are by layer."""
     if isinstance(weights, Mapping):
         return {layer: change(of_layer) for layer, of_layer in weights.items()}

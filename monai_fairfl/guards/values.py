@@ -104,7 +104,7 @@ class BatchStatistics(Guard):
         if len(possible) <= LEAST_OTHERS:
             return verdicts
 
-        ratios, shifts = _far_from_others(*_statistics(possible))
+        ratios, shifts = _far_from_others(possible)
         found = (ratios > self.times) | (shifts > self.deviations)
         reason = (
             "its BatchNorm statistics are far from the others': variances by a factor of "
@@ -132,13 +132,19 @@ def _impossible(reply: Reply, sent: Weights) -> str:
     return ""
 
 
-def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances of all channels, each of shape (N, channels), in float64.
+def _far_from_others(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
+    """How far the statistics of each client are from the others', in its worst channel.
 
-    A layer is in them if all its variances, and its means if anybody sent some, have one shape.
-    NaN stands for what a client did not send: it judges nobody.
+    A layer counts if all its variances, and its means if anybody sent some, have one shape. What a
+    client did not send judges nobody.
+
+    Returns:
+        The ratio of two variances, from 1, and the distance of its mean from another's, in the
+        other's standard deviations: each the lower median over the others, shape (N,).
     """
-    tables = [np.empty((2, len(replies), 0))]
+    # Means and variances of all channels, in float64; NaN where a client sent none.
+    count = len(replies)
+    tables = [np.empty((2, count, 0))]
     names = {name for reply in replies for name in reply.buffers or {}}
     for variance in sorted(name for name in names if name.endswith(VARIANCE)):
         sent = []
@@ -149,26 +155,12 @@ def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
                     sent.append((which, row, buffer))
         shapes = {buffer.shape for *_, buffer in sent}
         if len(shapes) == 1:
-            table = np.full((2, len(replies), shapes.pop().numel()), math.nan)
+            table = np.full((2, count, shapes.pop().numel()), math.nan)
             for which, row, buffer in sent:
                 table[which, row] = buffer.flatten().double().numpy()
             tables.append(table)
     means, variances = np.concatenate(tables, axis=2)
-    return means, variances
 
-
-def _far_from_others(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How far each client is from the others, in its worst channel.
-
-    Args:
-        means: shape (N, channels).
-        variances: of the same shape, from 0.
-
-    Returns:
-        The ratio of two variances, from 1, and the distance of its mean from another's, in the
-        other's standard deviations: each the lower median over the others, shape (N,).
-    """
-    count = len(means)
     ratios, shifts = np.zeros((count, count)), np.zeros((count, count))
     with np.errstate(invalid="ignore"):
         logarithms = np.log(variances + EPSILON)

@@ -520,9 +520,7 @@ class Strategy(Component, ABC):
             kept = {client: self.start_of(client) for client in sorted(absent)}
             models = {**self.rewards, **kept, **dict.fromkeys(replies.clients, model), **rewards}
 
-        aggregation = _by_client(replies, weights)
-        if isinstance(weights, Mapping):
-            aggregation = {layer: _by_client(replies, of) for layer, of in weights.items()}
+        aggregation = in_each_layer(weights, lambda given: _by_client(replies, given))
         if replies.groups and len(worth):
             contributions = replies.shared(worth)
         notes = self._notes
@@ -616,22 +614,19 @@ def _by_client(replies: Replies, values: Any) -> dict[str, Any]:
     labels: list[str] = []
     if isinstance(values, Mapping):
         if not all(isinstance(of_layer, np.ndarray) for of_layer in values.values()):
-            return {client: _plain(value) for client, value in values.items()}
+            return dict(values)
         labels = list(values)
         values = np.stack(list(values.values()), axis=1)
+    numbers = np.asarray(values, float)
+    plain = numbers.astype(object)
+    plain[np.isnan(numbers)] = None
     by_client: dict[str, Any] = {}
-    for client, value in zip(replies.clients, np.asarray(values, float), strict=True):
-        if value.ndim:
-            names = labels or map(str, range(len(value)))
-            by_client[client] = dict(zip(names, map(_plain, value)))
-        elif not np.isnan(value):
-            by_client[client] = _plain(value)
+    for client, value in zip(replies.clients, plain.tolist(), strict=True):
+        if isinstance(value, list):
+            by_client[client] = dict(zip(labels or map(str, range(len(value))), value))
+        elif value is not None:
+            by_client[client] = value
     return by_client
-
-
-def _plain(value: float) -> float | None:
-    """A number as Python's; ``None`` where it is NaN."""
-    return None if math.isnan(value) else float(value)
 
 
 DEPTHS = {"aggregation": (1, 2), "contributions": (1, 1), "details": (2, 3)}

@@ -567,8 +567,8 @@ class Parts(Checked):
             side.
 
     Raises:
-        TypeError: if a part is of another class, or ``training`` is no mapping.
-        ValueError: if a number is out of its range, or ``training`` has an unknown key.
+        ConfigError: if a part is of another class, or a number is out of its range.
+        ValueError: if ``training`` has an unknown key.
 
     >>> Parts(cap=0.0)
     Traceback (most recent call last):
@@ -576,20 +576,15 @@ class Parts(Checked):
     monai_fairfl.errors.ConfigError: Parts: cap must be a number in (0, inf), got 0.0
     """
 
-    weighting: Weighting | None = None
-    reward: Reward | None = None
-    average: Average | None = None
-    training: Mapping[str, float] = field(default_factory=dict)
+    weighting: Weighting | None = argument(None, Weighting)
+    reward: Reward | None = argument(None, Reward)
+    average: Average | None = argument(None, Average)
+    training: Mapping[str, float] = field(default_factory=dict, metadata={"allowed": Mapping})
     cap: float | None = argument(None, "(0, inf)")
     clip_reports: float | None = argument(None, "[0, inf)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kinds = {"weighting": Weighting, "reward": Reward, "average": Average, "training": Mapping}
-        for name, kind in kinds.items():
-            part = getattr(self, name)
-            if part is not None and not isinstance(part, kind):
-                raise TypeError(f"{name} must be of the class {kind.__name__}, got {part!r}")
         for key, value in self.training.items():
             if key not in TRAINING:
                 raise ValueError(f"training has no key {key!r}{did_you_mean(str(key), TRAINING)}")

@@ -17,7 +17,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.named_classes import arguments_of
 
 
-def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
+def argument(default: Any, allowed: str | tuple[Any, ...] | type, **more: Any) -> Any:
     """A row of a :class:`Component`: an argument with its default, always allowed, and range.
 
     A row of the type ``int`` takes whole numbers only, and one of ``float | None`` also ``None``.
@@ -26,7 +26,7 @@ def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
     Args:
         default: of the argument.
         allowed: an interval in mathematical notation, ``"[0, 1)"`` or ``"(0, inf)"``; or its
-            possible values.
+            possible values; or a class, of which a value must be.
         more: arguments of :func:`dataclasses.field`, such as ``kw_only``.
 
     >>> from monai_fairfl.strategies import Weighting
@@ -67,7 +67,9 @@ class Checked:
         for row in fields(self):  # type: ignore[arg-type]
             allowed: Any = row.metadata.get("allowed")
             kind = str(row.type)
-            if (allowed is None and kind != "bool") or kind.startswith("Mapping"):
+            # A range of a mapping is of its values.
+            is_of_values = kind.startswith("Mapping") and not isinstance(allowed, type)
+            if (allowed is None and kind != "bool") or is_of_values:
                 continue
             value = getattr(self, row.name)
             is_none = value is None and kind.endswith("| None")
@@ -110,7 +112,9 @@ class Component(Checked):
             dataclass(eq=False, repr=False, init="__init__" not in vars(cls))(cls)
 
 
-def check_value(called: str, value: object, kind: str, allowed: str | tuple[Any, ...] = ()) -> None:
+def check_value(
+    called: str, value: object, kind: str, allowed: str | tuple[Any, ...] | type = ()
+) -> None:
     """Refuse a value that is not of its kind, or out of its range.
 
     Args:
@@ -129,6 +133,8 @@ def check_value(called: str, value: object, kind: str, allowed: str | tuple[Any,
     if kind == "bool":
         # MONAI reads --amp false as a text, and any text that is not empty would switch it on.
         holds, what = isinstance(value, bool), "True or False"
+    elif isinstance(allowed, type):
+        holds, what = isinstance(value, allowed), f"of the class {allowed.__name__}"
     elif not isinstance(allowed, str):
         holds, what = value in allowed, "one of " + ", ".join(map(repr, allowed))
     else:

@@ -229,12 +229,13 @@ class Panel:
         self.transport.close()
 
 
-class Evaluator(dict[tuple[str, Coalition], dict[str, Measurement]]):
+@dataclass
+class Evaluator:
     """Utility of coalitions' models: each is measured once, stored on disk and logged.
 
-    As a mapping it is what a panel measured: (game, coalition) -> client -> measurement. A game is
-    a round or the whole run. All of it is in a file of JSON lines, too, so nothing is measured
-    twice. A change of utility (mean, worst, a class) or of the method needs no new measurement. The
+    What a panel measured is ``known``: (game, coalition) -> client -> measurement. A game is a
+    round or the whole run. All of it is in a file of JSON lines, too, so nothing is measured twice.
+    A change of utility (mean, worst, a class) or of the method needs no new measurement. The
     last line, when cut short by a crash, is dropped.
 
     Args:
@@ -252,39 +253,31 @@ class Evaluator(dict[tuple[str, Coalition], dict[str, Measurement]]):
         ConfigError: naming the line that is damaged.
     """
 
-    def __init__(
-        self,
-        title: str,
-        utility: Utility,
-        panel: Panel,
-        path: Path,
-        run: str,
-        show: Callable[[str], None] | None,
-    ):
-        super().__init__()
-        self.title = title
-        self.utility = utility
-        self.panel = panel
-        self.path = path
-        self.show = show
-        self.left_out = ""  # the client whose measurements do not count at present
-        self.most = 0  # number of models in all, at most
-        self.asked: set[tuple[str, Coalition]] = set()  # those of which somebody asked
-        lines = []
-        if path.exists():
-            # A crash may have cut the last line short.
-            stored = path.read_bytes().splitlines(keepends=True)
-            lines = [line for line in stored if line.endswith(b"\n")]
-        header = (json.dumps({"run": run}) + "\n").encode()
+    title: str
+    utility: Utility
+    panel: Panel
+    path: Path
+    run: str
+    show: Callable[[str], None] | None
+    left_out: str = ""  # the client whose measurements do not count at present
+    most: int = 0  # number of models in all, at most
+    asked: set[tuple[str, Coalition]] = field(default_factory=set)  # those of which somebody asked
+    known: dict[tuple[str, Coalition], dict[str, Measurement]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        stored = self.path.read_bytes() if self.path.exists() else b""
+        # A crash may have cut the last line short.
+        lines = [line for line in stored.splitlines(keepends=True) if line.endswith(b"\n")]
+        header = (json.dumps({"run": self.run}) + "\n").encode()
         if lines[:1] != [header]:
             lines = [header]
-        write_atomically(path, b"".join(lines))
+        write_atomically(self.path, b"".join(lines))
         for number, line in enumerate(lines[1:], start=2):
             try:
                 self._take(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError(
-                    f"{path}, line {number} is damaged: delete it, to be measured again"
+                    f"{self.path}, line {number} is damaged: delete it, to be measured again"
                 ) from error
 
     def _take(self, row: Mapping[str, Any]) -> None:
@@ -293,7 +286,7 @@ class Evaluator(dict[tuple[str, Coalition], dict[str, Measurement]]):
             self.panel.facts.fixed(client, row["measurement"], value, [])
         is_asked_for = row["measurement"] == self.utility.measurement
         if is_asked_for and sorted(measured) == self.panel.clients:
-            self[row["game"], frozenset(row["coalition"])] = measured
+            self.known[row["game"], frozenset(row["coalition"])] = measured
 
     def game(
         self, name: str, players: Sequence[str], model: Callable[[Coalition], Weights]
@@ -307,14 +300,16 @@ class Evaluator(dict[tuple[str, Coalition], dict[str, Measurement]]):
         """Utility of a coalition's model, which is made and measured where it is not known yet."""
         key = game, coalition
         self.asked.add(key)
-        is_new = key not in self
+        is_new = key not in self.known
         if is_new:
             measurement = self.utility.measurement
-            self[key] = self.panel.measure(model(coalition), measurement)
+            self.known[key] = self.panel.measure(model(coalition), measurement)
             row = {"game": game, "coalition": sorted(coalition), "measurement": measurement}
-            line = json.dumps({**row, "measured": to_json(self[key])}, allow_nan=False)
+            line = json.dumps({**row, "measured": to_json(self.known[key])}, allow_nan=False)
             append_line(self.path, (line + "\n").encode())
-        counted = {client: one for client, one in self[key].items() if client != self.left_out}
+        counted = {
+            client: one for client, one in self.known[key].items() if client != self.left_out
+        }
         value = self.utility(counted)
         if is_new:
             done = f"model {len(self.asked)} of at most {self.most}"
@@ -495,12 +490,11 @@ class RunValuation(Component, ABC):
         Args:
             run: that was valued, so that no model is measured again.
         """
-        if self.method not in ("exact", "leave_one_out") or self.judged_by == "others":
+        judges = len(run.clients)
+        is_sampled = self.method not in ("exact", "leave_one_out")
+        if is_sampled or self.judged_by == "others" or judges < 2:
             return {}
         games, evaluator = self._begun(run)
-        judges = len(run.clients)
-        if judges < 2:
-            return {}
         values = self.play(games).values
         replayed = []
         for client in run.clients:
@@ -724,9 +718,7 @@ class Retraining(RunValuation):
         if strategy.shares_nothing:
             problem = "averages nothing, so that every coalition's model would be the initial one"
         if smallest < strategy.min_clients:
-            problem = (
-                f"needs {strategy.min_clients} clients, and coalitions have {smallest} and more"
-            )
+            problem = f"needs {strategy.min_clients} clients, and coalitions have {smallest}"
         if problem:
             raise ConfigError(
                 f"valuation {self.name}: {strategy.name} {problem}: leave out strategy (FedAvg)"
@@ -764,7 +756,7 @@ class Retraining(RunValuation):
         if run.train_ahead is not None:
             unknown = {}
             for coalition in self.trainings(run.clients):
-                if (GAME, coalition) not in evaluator:
+                if (GAME, coalition) not in evaluator.known:
                     unknown[coalition] = folder / folder_of(coalition, run.clients)
             run.panel.close()
             run.train_ahead(unknown, self.strategy)

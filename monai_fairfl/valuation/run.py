@@ -52,9 +52,7 @@ def check_valuations(
         if valuation.data == "test" and not has_test_images:
             problem = "the bundle has no evaluate.json, so no test images"
         if settings.get("local_norm") or settings.get("buffers") == "local":
-            problem = (
-                "with local_norm or buffers 'local' no coalition has a whole model; leave it out"
-            )
+            problem = "with local_norm or buffers 'local' no coalition has a whole model"
         if problem:
             raise ConfigError(f"valuation {valuation.name}: {problem}")
 

@@ -333,8 +333,10 @@ class Giving(FedAvg):
 class Remembering(FedAvg):
     """Keeps a number of NumPy in its state, which no checkpoint can hold."""
 
-    state = ("seen",)
     seen: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
 
     def round(self, clients: Sequence[str]) -> Rounds:
         result = yield from super().round(clients)

@@ -70,12 +70,6 @@ def test_weightings() -> None:
     assert weights_by(Proportional(500.0), tiny) == pytest.approx([0, 1, 0])
 
 
-def test_a_power_that_some_contributions_do_not_have_is_refused() -> None:
-    for power in (-1.0, math.nan, "a", True):
-        with pytest.raises(ValueError, match="power"):
-            Proportional(power)  # type: ignore[arg-type]
-
-
 def test_a_client_whose_contribution_or_weight_is_no_number_is_named() -> None:
     for bad in (math.nan, math.inf):
         numbers = {"1": 0.1, "2": 0.3, "3": bad}

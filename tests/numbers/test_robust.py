@@ -24,6 +24,7 @@ from monai_fairfl.strategies import (
     GeometricMedian,
     Krum,
     Median,
+    Proportional,
     TrimmedMean,
 )
 
@@ -243,6 +244,9 @@ def test_bad_arguments_are_refused() -> None:
     for kind, arguments in (
         (TrimmedMean, {"trim": 0}),
         (TrimmedMean, {"trim": True}),
+        (Proportional, {"power": -1.0}),
+        (Proportional, {"power": math.nan}),
+        (Proportional, {"power": "a"}),
         (Krum, {"attackers": -1}),
         (Krum, {"chosen": 0}),
         (GeometricMedian, {"smoothing": 0.0}),
