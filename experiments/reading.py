@@ -15,7 +15,7 @@ import numpy.typing as npt
 from study import RESULTS, Study
 
 from monai_fairfl.statistics.fairness import performance
-from monai_fairfl.statistics.intervals import Interval, bootstrap_site_mean
+from monai_fairfl.statistics.intervals import Interval
 
 Result = Mapping[str, Any]
 BySeed = Mapping[Any, Mapping[str, Mapping[str, float]]]
@@ -223,8 +223,26 @@ def site_means(pooled: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def interval_of(pooled: Mapping[str, Mapping[str, float]]) -> Interval:
-    """Compute the mean over sites, with its bootstrap interval over cases."""
-    return bootstrap_site_mean({site: list(scores.values()) for site, scores in pooled.items()})
+    """Compute the mean over sites, with its percentile bootstrap interval over cases.
+
+    Cases are drawn within each site: the interval speaks of these sites. A site with n cases has
+    (n - 1)/n of its variance, and the interval is too narrow where n is small.
+
+    >>> interval_of({"A": {"c1": 0.5, "c2": 0.5}, "B": {"c1": 0.25}})
+    Interval(estimate=0.375, low=0.375, high=0.375)
+    """
+    rng = np.random.default_rng(0)
+    means, resampled = [], []
+    for site in sorted(pooled):
+        scores = np.array(list(pooled[site].values()))
+        # Each row is one bootstrap sample of this site's cases.
+        chosen = rng.integers(len(scores), size=(9999, len(scores)))
+        means.append(scores.mean())
+        resampled.append(scores[chosen].mean(axis=1))
+    if max(map(len, pooled.values())) == 1:
+        return Interval(float(np.mean(means)), np.nan, np.nan)
+    low, high = np.quantile(np.mean(resampled, axis=0), [(1 - 0.95) / 2, (1 + 0.95) / 2])
+    return Interval(float(np.mean(means)), float(low), float(high))
 
 
 def difference(

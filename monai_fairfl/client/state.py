@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measurement, Request, Weights
 from monai_fairfl.utils.files import (
     LONGEST_NAME,
@@ -85,15 +84,10 @@ class ClientState:
         Only tensors and plain values are read, whatever the file contains.
 
         Raises:
-            FederationError: when the file is damaged, or the system does not let it be read.
+            ConfigError: when the file is damaged, or the system does not let it be read: without it
+                the client would go on from an earlier round's.
         """
-        try:
-            state: dict[str, Any] = load_saved(self.path(run, ROUND.format(number)))
-        except ConfigError as error:
-            raise FederationError(
-                f"the state after round {number} is damaged or cannot be read, and without it this "
-                f"client would go on from an earlier round's: {error}"
-            ) from error
+        state: dict[str, Any] = load_saved(self.path(run, ROUND.format(number)))
         return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:

@@ -40,7 +40,6 @@ from monai_fairfl.measurements.probe import (
     same_epoch,
 )
 from monai_fairfl.messages import Measurement, Weights, read_spec
-from monai_fairfl.utils.tensors import CPU
 
 MAX_SAMPLES = 64
 """Images: enough for a Gram matrix, few enough for every round."""
@@ -338,6 +337,9 @@ def features_of(
         images: (n, C, ...).
         layers: names of modules of ``network``; ``""`` is the network itself.
     """
+    # Where the network computes: the CPU where it has no parameter.
+    first = next(network.parameters(), None)
+    images = images if first is None else images.to(first.device)
     # layer -> length of one image's features in it.
     sizes: dict[str, int] = {}
 
@@ -354,16 +356,6 @@ def features_of(
                 of_models.append(_features(network, images, pieces, sizes))
         for layer in pieces:
             yield layer, [features[layer] for features in of_models]
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """Where ``network`` computes: the device of its first parameter; the CPU where it has none.
-
-    >>> device_of(nn.Linear(1, 1))
-    device(type='cpu')
-    """
-    first = next(network.parameters(), None)
-    return CPU if first is None else first.device
 
 
 def _columns(sizes: Mapping[str, int], begin: int, end: int) -> dict[str, slice]:
@@ -392,7 +384,7 @@ def _features(
     features = {}
     for layer, columns in pieces.items():
         shape = (len(images), columns.stop - columns.start)
-        features[layer] = torch.full(shape, torch.nan, device=device_of(network))
+        features[layer] = torch.full(shape, torch.nan, device=images.device)
     for begin in range(0, len(images), BATCH):
         rows = slice(begin, begin + BATCH)
 
@@ -429,4 +421,4 @@ def _forward(
             stack.callback(handle.remove)
         # A compiled network does not call hooks that came after its compilation.
         with torch.compiler.set_stance("force_eager"):
-            network(images.to(device_of(network)))
+            network(images)

@@ -107,30 +107,6 @@ def performance(scores: PerClient, ddof: int = 1) -> Performance:
     )
 
 
-def gain(method: PerClient, standalone: PerClient) -> dict[str, float]:
-    """What each site gains by taking part.
-
-    That is its score with the method minus its score when trained alone.
-
-    Args:
-        method: client -> score of the model the site gets from the federation, fractions in [0, 1].
-        standalone: client -> score of the model trained on that site's data only, fractions in [0,
-            1].
-
-    Returns:
-        client -> difference, -1 to 1; negative where the site would do better alone.
-
-    Raises:
-        ConfigError: when the clients differ or a score is not a fraction.
-
-    >>> gains = gain({"A": 0.9, "B": 0.7}, {"A": 0.8, "B": 0.75})
-    >>> {client: round(value, 3) for client, value in gains.items()}
-    {'A': 0.1, 'B': -0.05}
-    """
-    names, x, y = _paired(method, standalone, "method", "standalone", _scores)
-    return dict(zip(names, (x - y).tolist()))
-
-
 def pearson(first: PerClient, second: PerClient) -> Correlation:
     """Pearson correlation between two values per client, unscaled as ShapFed reports it.
 
@@ -169,7 +145,7 @@ def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Co
         ``r`` in -100 ... 100 and its two-sided p-value; NaN as in :func:`pearson`.
 
     Raises:
-        ConfigError: as :func:`gain`, and for fewer than two clients.
+        ConfigError: when the clients differ, are fewer than two, or a score is not a fraction.
 
     >>> round(performance_fairness_pearson([0.91, 0.85, 0.88], [0.92, 0.86, 0.90]).r, 1)
     98.2
@@ -192,7 +168,7 @@ def performance_distance(standalone: PerClient, method: PerClient) -> float:
         ``100 * ||standalone - method||_2``, percentage points.
 
     Raises:
-        ConfigError: as :func:`gain`.
+        ConfigError: when the clients differ or a score is not a fraction.
 
     >>> round(performance_distance([0.80, 0.90], [0.83, 0.86]), 6)
     5.0

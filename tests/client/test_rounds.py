@@ -26,7 +26,7 @@ from helpers.refusals import refused
 
 from monai_fairfl import Reply, Request, own_random_state
 from monai_fairfl.audit import read_receipts
-from monai_fairfl.errors import ConfigError, FederationError, TransportAborted
+from monai_fairfl.errors import ConfigError, TransportAborted
 from monai_fairfl.run import digest_of
 
 Weights = dict[str, torch.Tensor]
@@ -142,14 +142,14 @@ def test_a_damaged_or_foreign_state_is_refused_by_name_and_without_it_the_client
     restarted = new_client()
     for damage in (b"", whole[: len(whole) // 2], changed, (tmp_path / "code").read_bytes()):
         state.write_bytes(damage)
-        with refused(state.name, "damaged", by=FederationError):
+        with refused(state.name, "damaged", by=ConfigError):
             train(restarted, parameters, 2)
     assert not (tmp_path / "marker").exists()
 
     # What the system does not let be read may be whole.
     state.unlink()
     state.mkdir()
-    with refused(state.name, "irectory", by=FederationError) as caught:
+    with refused(state.name, "irectory", by=ConfigError) as caught:
         train(restarted, parameters, 2)
     assert "delete" not in str(caught.value)
     state.rmdir()

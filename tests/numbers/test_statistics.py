@@ -26,9 +26,7 @@ from monai_fairfl.statistics import (
     CaseScore,
     agreement,
     bootstrap_seeds_and_cases,
-    bootstrap_site_mean,
     compare_paired,
-    gain,
     holm,
     pearson,
     performance,
@@ -224,7 +222,6 @@ def test_correlations_that_do_not_exist_are_undefined_not_zero() -> None:
 
 
 def test_clients_are_matched_by_name_and_what_cannot_be_judged_is_refused() -> None:
-    assert gain({"b": 0.9, "a": 0.5}, {"a": 0.6, "b": 0.7}) == pytest.approx({"a": -0.1, "b": 0.2})
     assert agreement({"b": 0.7, "a": 0.3}, {"a": 0.3, "b": 0.7}).euclidean == 0
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: performance({}), "empty"),
@@ -232,8 +229,8 @@ def test_clients_are_matched_by_name_and_what_cannot_be_judged_is_refused() -> N
         (lambda: performance({"siteA": 0.9, "siteB": 87.2}), "'siteB'.*87.2"),
         (lambda: performance({"siteA": -0.2}), "'siteA'"),
         (lambda: performance({"siteA": None}), "'siteA'.*None"),  # type: ignore[dict-item]
-        (lambda: gain({"a": 0.5}, {"b": 0.5}), r"\['a'\].*\['b'\]"),
-        (lambda: gain({"0": 0.5}, [0.5]), "mappings"),
+        (lambda: performance_distance({"a": 0.5}, {"b": 0.5}), r"\['a'\].*\['b'\]"),
+        (lambda: performance_distance({"0": 0.5}, [0.5]), "mappings"),
         (lambda: pearson([0.5], [0.5]), "two"),
         (lambda: agreement({"a": 1.0}, {"a": 1.0}), "one client"),
         (lambda: agreement({"a": 4.0, "b": 1.0}, {"a": 0.5, "b": 0.5}), "sum to 1"),
@@ -241,30 +238,6 @@ def test_clients_are_matched_by_name_and_what_cannot_be_judged_is_refused() -> N
     for call, words in calls:
         with pytest.raises(ConfigError, match=words):
             call()
-
-
-# ---- the interval of a mean of sites
-
-
-def test_the_bootstrap_of_site_means_resamples_within_sites() -> None:
-    rng = np.random.default_rng(0)
-    cases = {"good": rng.normal(0.9, 0.02, 60).tolist(), "bad": rng.normal(0.3, 0.05, 25).tolist()}
-    found = bootstrap_site_mean(cases)
-    parts = [np.std(x) / math.sqrt(len(x)) for x in cases.values()]
-    assert found.estimate == pytest.approx(np.mean([np.mean(x) for x in cases.values()]))
-    width = (found.high - found.low) / (2 * stats.norm.ppf(0.975))
-    assert width == pytest.approx(math.hypot(*parts) / 2, rel=0.1)
-    assert found == bootstrap_site_mean(dict(reversed(cases.items())))
-    assert found != bootstrap_site_mean(cases, seed=1)
-
-    single = bootstrap_site_mean({"a": [0.7], "b": [0.5]})
-    assert single.estimate == pytest.approx(0.6) and math.isnan(single.low)
-    assert bootstrap_site_mean({"a": [0.5, 0.5], "b": [0.25]}) == (0.375, 0.375, 0.375)
-    for wrong in ({}, {"siteA": []}, {"siteA": [0.5, math.inf]}):
-        with pytest.raises(ConfigError, match="empty|siteA"):
-            bootstrap_site_mean(wrong)
-    with pytest.raises(ConfigError, match="level"):
-        bootstrap_site_mean(cases, level=95)
 
 
 # ---- strategies compared on the same seeds and cases
