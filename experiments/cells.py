@@ -71,8 +71,6 @@ class CellOfStudy:
         return Training(
             title=f"{self.study.name} {self.cell.name}",
             rounds=self.study.rounds_of(self.cell),
-            folder=self.folder,
-            federation=self.federation,
             run=self.run,
             waits=self.study.alone_of(self.cell) is not None,
         )

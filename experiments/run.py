@@ -27,8 +27,9 @@ import tables
 from cells import CellOfStudy
 from study import Cell, Study, studies
 
-from monai_fairfl.bundle.trainings import Training, run_trainings
+from monai_fairfl.bundle.trainings import Jobs, run_trainings
 from monai_fairfl.errors import FairFLError
+from monai_fairfl.transports.workers import Turn
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -69,8 +70,13 @@ def main(words: Sequence[str] | None = None) -> None:
         todo = [cell for cell in cells if cell in missing]
         trainings += _trainings(study, todo, arguments.data, arguments.runs, arguments.device)
     try:
+        for first in trainings[:1]:
+            # A misspelt key of the study is refused before anything is trained.
+            first.federation(Turn()).read_settings()
         # Sites take turns in the process of their cell: its minutes are those of one thread.
-        failed = run_trainings(trainings, jobs=arguments.jobs, most=1)
+        failed = run_trainings(
+            [each.training() for each in trainings], Jobs(arguments.jobs, [arguments.device])
+        )
     except FairFLError as error:
         sys.exit(str(error))
     if failed:
@@ -94,7 +100,7 @@ def _require_cells(chosen: Sequence[Study], patterns: Sequence[str]) -> None:
 
 def _trainings(
     study: Study, todo: Sequence[Cell], data: Path, runs: Path, device: str
-) -> list[Training]:
+) -> list[CellOfStudy]:
     """Make the trainings of these cells; real images must exist, others are generated."""
     if not todo:
         return []
@@ -106,9 +112,7 @@ def _trainings(
     # Another runner may be generating the same hospitals.
     with tables.alone(runs / "sites"):
         root = study.sites_root(data, runs)
-    return [
-        CellOfStudy(study, cell, root, data, runs, study.table, device).training() for cell in todo
-    ]
+    return [CellOfStudy(study, cell, root, data, runs, study.table, device) for cell in todo]
 
 
 if __name__ == "__main__":

@@ -74,15 +74,8 @@ def trainings(out: Path, rounds: int, seed: int) -> list[Training]:
     found = []
     for story in STORIES:
         federation = partial(_federation, story, out, rounds, seed)
-        found.append(
-            Training(
-                title=story.what,
-                rounds=rounds,
-                folder=out / story.name,
-                federation=federation,
-                run=partial(run_logged, out / story.name, federation),
-            )
-        )
+        run = partial(run_logged, out / story.name, federation)
+        found.append(Training(title=story.what, rounds=rounds, run=run))
     return found
 
 

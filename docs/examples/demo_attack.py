@@ -20,7 +20,7 @@ from pathlib import Path
 
 from attacked import HOSPITALS, STORIES, outcome, trainings
 
-from monai_fairfl.bundle.trainings import run_trainings
+from monai_fairfl.bundle.trainings import Jobs, run_trainings
 from monai_fairfl.data.pelvis import write_demo
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.report import write_report
@@ -38,7 +38,8 @@ def main() -> None:
     out = arguments.out.absolute()
     write_demo(out / "hospitals", arguments.seed, sites=HOSPITALS)
     try:
-        failed = run_trainings(trainings(out, arguments.rounds, arguments.seed), jobs="auto")
+        all_three = trainings(out, arguments.rounds, arguments.seed)
+        failed = run_trainings(all_three, Jobs("auto", ["cpu"]), most=len(HOSPITALS))
     except FairFLError as error:
         sys.exit(str(error))
     if failed:

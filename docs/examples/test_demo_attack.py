@@ -13,6 +13,7 @@ import pytest
 from attacked import LYING, NOISY, STORIES
 
 from monai_fairfl import BundleFederation, read_ledger
+from monai_fairfl.bundle.trainings import Jobs
 from monai_fairfl.data import write_demo
 
 ROUNDS = 3
@@ -34,8 +35,8 @@ def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
     monkeypatch.setattr(demo_attack, "write_demo", partial(write_demo, size=(64, 64, 8)))
     run_trainings = demo_attack.run_trainings
 
-    def one_by_one(trainings: Any, **settings: Any) -> Any:
-        return run_trainings(trainings, **{**settings, "jobs": 1})
+    def one_by_one(trainings: Any, *_: Any, **settings: Any) -> Any:
+        return run_trainings(trainings, Jobs(1, ["cpu"]))
 
     def quick(*paths: Any, **settings: Any) -> BundleFederation:
         settings["overrides"] = {"size": [32, 32], "channels": [8, 16, 32]}

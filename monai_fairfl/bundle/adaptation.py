@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A finished model is adapted to one hospital, which need not have been in its federation.
+"""A finished model is scored at one hospital, or adapted to it; it need not have been in its run.
 
-This is the last mile of a run (:mod:`monai_fairfl.client.last_mile`) without the run: the
-hospital's client gets the request that a federation sends when it ends.
+Both are the end of a run (:mod:`monai_fairfl.client.last_mile`) without the run: the hospital's
+client gets the request that a federation sends when it ends.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from typing import Any, cast
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.adoption import check_listed_site
 from monai_fairfl.bundle.shipped import TRAIN
-from monai_fairfl.bundle.site import bundle_client, closing_measurements
-from monai_fairfl.data import check_cases
+from monai_fairfl.bundle.site import bundle_client, check_files, closing_measurements
 from monai_fairfl.data.datalist import cases_of_list, settings_of_split
-from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.sites import name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import (
@@ -30,8 +27,6 @@ from monai_fairfl.messages import (
     Estimate,
     Measure,
     Measurement,
-    Request,
-    Weights,
     gain_name,
     is_taken,
     score_names,
@@ -45,7 +40,7 @@ from monai_fairfl.model_files.recipe import (
 )
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.devices import require_device
-from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.utils.tensors import seed_of
 
 ADAPTED = CANDIDATES[0]
@@ -56,12 +51,6 @@ GLOBAL_MODEL = Path("models") / "global.pt"
 
 OVERRIDES = ("overrides", "overrides_of_sites")
 """What a recipe without values has of its training's configuration."""
-
-CHECK = "monai_fairfl.workflow.check_data"
-"""The step of a training's ``run`` that checks the files."""
-
-RUN = "adapt"
-"""Name of the files that the hospital's client writes."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +148,15 @@ def adapt_model(
     cases = None
     if datalist_file is not None and Path(datalist_file).is_file():
         cases = cases_of_list(Path(datalist_file), Path(dataset_dir))
-    training = configuration.train_config(root, values, files)
-    check_listed(root, Path(dataset_dir), cases, training, files)
-    has_tests = datalist_file is None or _lists_tests(Path(datalist_file))
+    if values.get("check_data", True):
+        check_files(root, dataset_dir, values, cases)
+    final = closing_measurements(root)
+    # The only candidate that needs no run.
+    adapted_names = {name: other for name, other in score_names(ADAPTED).items() if name in final}
+    names = (*final, *adapted_names.values(), gain_name(ADAPTED), ADAPTED_EPOCHS)
+    context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
+    request = Measure(site, weights, names, context)
+    request = replace(request, run="adapt", round=0, seed=seed_of(seed, site, 0))
     client = bundle_client(
         root,
         site,
@@ -172,13 +167,8 @@ def adapt_model(
         config=files,
         overrides=values,
     )
-
-    final = closing_measurements(root)
-    if not has_tests:
-        final = tuple(name for name in final if not name.startswith("test_"))
-    request = _closing_request(site, weights, final, epochs, rate)
     try:
-        found = client.answer(replace(request, seed=seed_of(seed, site, 0))).measurements
+        found = client.answer(request).measurements
     finally:
         client.finalize()
     if gain_name(ADAPTED) not in found:
@@ -192,69 +182,75 @@ def adapt_model(
     taken = None
     if is_taken(gain):
         taken = adapted_file
-        adapted = state_of_file(client.states.path(RUN, "own.pt"))
+        adapted = state_of_file(client.states.path("adapt", "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
         save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
     before = {name: found[name] for name in final if name in found}
-    after = {}
-    for name, of_adapted in score_names(ADAPTED).items():
-        if of_adapted in found:
-            after[name] = found[of_adapted]
+    after = {name: found[other] for name, other in adapted_names.items() if other in found}
     return Adaptation(gain, length, before, after, taken)
 
 
-def _closing_request(
-    site: str, weights: Weights, final: Sequence[str], epochs: int, rate: float
-) -> Request:
-    """The request that ends a run, for the only candidate that needs no run.
+def scores_at_site(
+    model: str | Path,
+    bundle_root: str | Path,
+    dataset_dir: str | Path,
+    out: str | Path,
+    *,
+    datalist_file: str | Path,
+    config: Sequence[str] = TRAIN,
+    overrides: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+) -> dict[str, dict[str, float]]:
+    """Score a model on the test cases of a site's data list, as a federation does at its end.
 
     Args:
-        site: that is asked.
-        weights: of the given model.
-        final: what is measured of the given model, and of the adapted one where it has a name.
-        epochs: of training, at most.
-        rate: learning rate.
-    """
-    of_adapted = [other for name, other in score_names(ADAPTED).items() if name in final]
-    names = (*final, *of_adapted, gain_name(ADAPTED), ADAPTED_EPOCHS)
-    context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
-    return replace(Measure(site, weights, names, context), run=RUN, round=0)
+        model: its file.
+        bundle_root: the bundle that trained it.
+        dataset_dir: the site's images and labels.
+        out: gets the files of the site's client.
+        datalist_file: which cases are test cases.
+        config: training configuration, files relative to the bundle.
+        overrides: of the configuration.
+        device: such as ``"cpu"`` or ``"cuda:0"``.
 
-
-def check_listed(
-    bundle_root: Path,
-    dataset_dir: Path,
-    cases: Sequence[CaseFiles] | None,
-    training: ConfigParser,
-    files: Sequence[str] = TRAIN,
-) -> None:
-    """Check the files of a hospital as a training does.
-
-    Args:
-        bundle_root: of an adopted bundle, or of one whose training has the step :data:`CHECK` and
-            does not disable it; any other bundle has no check.
-        dataset_dir: the hospital's images and labels.
-        cases: of a data list, with absolute paths; ``None``: all that the hospital has.
-        training: the training's configuration.
-        files: of this configuration; those of an adopted bundle say which cases it lists.
+    Returns:
+        Case -> ``"dice"`` and, of several classes, each class -> its score, from 0 to 1.
 
     Raises:
-        DataError: naming each file and fix.
+        ConfigError: the bundle scores no test cases.
+        ValueError: the model is of another network.
     """
-    if configuration.takes_any_folder(bundle_root):
-        check_listed_site(str(dataset_dir), str(bundle_root), files, cases)
-        return
-    for number, step in enumerate(training.get("run") or []):
-        if not isinstance(step, Mapping) or step.get("_target_") != CHECK:
-            continue
-        # As by check_data=False.
-        if configuration.parsed_value(training, f"run#{number}#_disabled_", False):
-            continue
-        given = {}
-        for name in ("structures", "values", "stereo", "field_of_view"):
-            if name in step:
-                given[name] = training.get_parsed_content(f"run#{number}#{name}")
-        check_cases(dataset_dir, **given, cases=cases)
+    site = Path(dataset_dir).name
+    client = bundle_client(
+        bundle_root,
+        site,
+        Path(out),
+        dataset_dir=dataset_dir,
+        datalist_file=datalist_file,
+        device=device,
+        config=list(config),
+        overrides=overrides or {},
+    )
+    # The client writes the score of each case into a table.
+    request = Measure(site, state_of_file(model), ("test_score",), {"closing": 1.0})
+    request = replace(request, run="evaluate", round=0)
+    table = client.states.path("evaluate", f"test_score-0-{request.id}.csv")
+    # That of an earlier call may be of another model.
+    table.unlink(missing_ok=True)
+    try:
+        client.answer(request)
+    finally:
+        client.finalize()
+    if not table.exists():
+        raise ConfigError(f"{bundle_root} scores no test cases: adopt it again, with --data")
+    scores = {}
+    for row in read_csv_text(table.read_bytes().decode()):
+        case = row.pop("case")
+        scores[case] = {name: float(value) for name, value in row.items()}
+    return scores
+
+
+# ---- how the model was trained
 
 
 def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:
@@ -311,10 +307,3 @@ def values_of_list(datalist: str | Path | None, config: ConfigParser) -> dict[st
         if key in config and config.get_parsed_content(key) != value:
             found[key] = value
     return found
-
-
-def _lists_tests(datalist: Path) -> bool:
-    """Whether a data list has test cases; one that is made has."""
-    if not datalist.is_file():
-        return True
-    return bool(object_of_json(datalist.read_bytes()).get("testing"))

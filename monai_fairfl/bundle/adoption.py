@@ -73,18 +73,16 @@ MEAN_DICE = {
 
 @dataclass(frozen=True)
 class Adoption:
-    """What an adoption wrote, and in words what it changed and what it could not change.
+    """What an adoption wrote, changed, and could not change.
 
     Args:
         bundle: the adopted bundle.
         written: files, relative to it.
-        changed: what is otherwise than in the bundle, a sentence each.
-        left: what stayed, and why.
+        changed: keys of the training configuration that are new, or have another value.
+        left: in words what stayed, and why.
 
-    >>> length = "Length: 100 rounds of 1 local epoch(s)."
-    >>> adoption = Adoption(Path("brain"), ["configs/federate.json"], [length], [])
-    >>> [sentence.partition(":")[0] for sentence in adoption.changed]
-    ['Length']
+    >>> Adoption(Path("brain"), ["configs/federate.json"], ["epochs"], []).changed
+    ['epochs']
     """
 
     bundle: Path
@@ -118,10 +116,10 @@ def adopt_bundle(
         ConfigError: the bundle cannot be adopted, which the text explains; or files are there
             already that would have to be replaced.
 
-    >>> adopt_bundle(Path("/nowhere"))
+    >>> adopt_bundle(Path("/nowhere"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: /nowhere is not a MONAI bundle: it has no folder configs/
+    monai_fairfl.errors.ConfigError: /nowhere has no configs/train.json or train.yaml: ...
     """
     root = bundle.absolute()
     file = _train_file(root)
@@ -169,7 +167,7 @@ def adopt_bundle(
     }
     files[str(configuration.FEDERATE)] = federate_config(own)
     target = _write(root, out, files, replace)
-    return Adoption(target, list(files), draft.changed, draft.left)
+    return Adoption(target, list(files), list(files[OVERLAY]), draft.left)
 
 
 def _write(root: Path, out: Path | None, files: Mapping[str, Any], replace: bool) -> Path:
@@ -202,13 +200,11 @@ class _Draft:
     Args:
         before: as its files have it.
         parser: of a copy without macros, so that a change of a section concerns it alone.
-        changed: sentences on what is otherwise than in the bundle.
         left: sentences on what stayed, and why.
     """
 
     before: Mapping[str, Any]
     parser: ConfigParser
-    changed: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
     @classmethod
@@ -285,22 +281,11 @@ def _train_file(root: Path) -> str:
     for file in TRAIN_FILES:
         if (root / file).is_file():
             return file
-    for script in sorted(root.rglob("*.py")):
-        # The text is read, and nothing of it is run.
-        text = script.read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"class\s+(\w+)\s*\([^)]*\bPythonicWorkflow\b", text)
-        if found:
-            raise ConfigError(
-                f"{root} trains with a PythonicWorkflow ({script.relative_to(root)}: {found[1]}), "
-                "which has no configuration that an overlay could change: give FairMonaiAlgo an "
-                "object of it as train_workflow (docs/own_bundle.md), or write configs/train.json"
-            )
-    if not (root / "configs").is_dir():
-        raise ConfigError(f"{root} is not a MONAI bundle: it has no folder configs/")
-    present = ", ".join(sorted(path.name for path in (root / "configs").iterdir()))
+    held = ", ".join(sorted(str(path.relative_to(root)) for path in root.glob("configs/*")))
     raise ConfigError(
-        f"{root} has no configs/train.json or train.yaml, so it cannot be trained: configs/ holds "
-        f"{present or 'nothing'}"
+        f"{root} has no configs/train.json or train.yaml: it holds {held or 'no configs/'}. For a "
+        "bundle that trains with a PythonicWorkflow, write its client in Python "
+        "(docs/own_bundle.md)"
     )
 
 
@@ -334,7 +319,6 @@ def _adopt_data_folder(draft: _Draft, file: Path, data_key: str | None) -> None:
     if own != "dataset_dir":
         draft.parser["dataset_dir"] = draft.parser[own]
         draft.parser[own] = "@dataset_dir"
-    draft.changed.append(f"Images: {own} is the folder of each site.")
 
 
 def _adopt_split(draft: _Draft, site: Path | None) -> bool:
@@ -384,10 +368,6 @@ def _adopt_split(draft: _Draft, site: Path | None) -> bool:
     }
     for part, key in lists.items():
         parser[key] = f"$@datalist['{part}']"
-    how = "all its cases (split_fractions)"
-    if not by_position:
-        how = "a share of its training cases off as test cases (split_validation)"
-    draft.changed.append(f"Split: each site splits {how}.")
     return True
 
 
@@ -426,10 +406,6 @@ def _adopt_length(draft: _Draft) -> tuple[int, int]:
     place = draft.place(key)
     if place != key:
         draft.parser[place] = "@decay_epochs"
-    draft.changed.append(
-        f"Length: {rounds} rounds of {local_epochs} local epoch(s), the bundle's {epochs} epochs. "
-        "Nobody has measured this bundle in a federation, so the report judges no run (full_run)."
-    )
     return rounds, local_epochs
 
 
@@ -498,7 +474,6 @@ def _turn_handlers_off(draft: _Draft, handlers: str) -> None:
         follows = schedule == "ReduceLROnPlateau" or handler.get("step_transform") is not None
         if name in OFF or follows:
             handler["_disabled_"] = True
-            draft.changed.append(f"Handlers: {schedule or name} ({key}) is off.")
         elif name in SAVES and SAVES[name] not in str(handler.get("save_dir")):
             handler["save_dir"] = SAVES[name]
 
@@ -513,9 +488,6 @@ def _score_dice(draft: _Draft, evaluator: dict[str, Any]) -> None:
     key = dices[0] if dices else "val_mean_dice"
     if key == next(iter(metrics), None):
         return
-    draft.changed.append(
-        f"Score: the key metric is {key}; its postprocessing must give a channel for each class."
-    )
     evaluator["key_val_metric"] = {key: metrics.pop(key, MEAN_DICE)}
     evaluator["additional_metrics"] = metrics
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from monai.bundle import ConfigParser
@@ -19,23 +19,26 @@ from monai_fairfl import valuation as valuation_room
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.bundle.initial import warn_of_other_training
-from monai_fairfl.bundle.run_config import config_of_runs
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import is_shipped
-from monai_fairfl.bundle.sites import BundleSites
+from monai_fairfl.bundle.site import images_of_site
 from monai_fairfl.data.checks import (
     Summary,
     check_cases,
     check_duplicates,
     check_label_values,
-    count_in_words,
     digests_of_cases,
-    sorted_out,
 )
 from monai_fairfl.data.datalist import cases_of_list
-from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.sites import folder_of_site, layouts_once
-from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
+from monai_fairfl.data.sites import layouts_once
+from monai_fairfl.errors import (
+    ConfigError,
+    DataError,
+    DataWarning,
+    FairFLError,
+    did_you_mean,
+    in_words,
+)
 from monai_fairfl.messages import CANDIDATES, MEASUREMENTS
 from monai_fairfl.run import resuming
 from monai_fairfl.run.ledger import count_rounds, digest_of
@@ -43,9 +46,8 @@ from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
 from monai_fairfl.run.resuming import FullRun, require_same_cases
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.named_classes import load_by_path
-from monai_fairfl.utils.settings import one_or_several
+from monai_fairfl.utils.terminal import quiet
 from monai_fairfl.valuation import Retraining, RunValuation
 from monai_fairfl.valuation.run import check_valuations
 
@@ -70,14 +72,17 @@ def check_start(
     Raises:
         FairFLError: naming the setting, the site or the file, and the fix.
     """
-    sites = runs.sites
-    settings = runs.settings
+    settings, names = runs.settings, list(runs.sites)
 
-    # The settings and the bundle's files.
+    # The settings and the bundle's files. A site's folder is a key that its configuration must
+    # have, as any other.
     FullRun.read(settings.full_run)
     runs.jobs.require_devices()
-    train = _checked_training_config(sites)
-    check_strategies(strategies, sites.names, train, settings.clients_per_round)
+    train = configuration.train_config(runs.bundle_root, settings.overrides, settings.config)
+    for name in names:
+        of_site = settings.for_site(settings.sites.get(name, {}))
+        configuration.train_config(runs.bundle_root, of_site.overrides, of_site.config)
+    check_strategies(strategies, names, train, settings.clients_per_round)
     check_measurements(settings.evaluate, "evaluate", in_training=True)
     check_measurements(settings.final, "final")
     if settings.adapt_fuse:
@@ -88,38 +93,36 @@ def check_start(
     _check_run_dir(runs, strategies, settings.record_updates or needs_updates)
     for strategy in strategies:
         # A federation refuses, where it is made, what its strategy cannot do with the settings.
-        runs.federation(strategy, runs.folders.folder_of(strategy), sites.names)
-    check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
-    _check_retraining(runs, valuations, train)
+        runs.federation(strategy, runs.folder_of(strategy.name), names)
+    check_valuations(valuations, runs.bundle_root, names, settings.keywords())
+    for valuation in valuations:
+        # Its strategy could train all sites, too.
+        if isinstance(valuation, Retraining) and valuation.strategy is not None:
+            try:
+                check_strategies([valuation.strategy], names, train, settings.clients_per_round)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"valuation {valuation.name} trains coalitions: {error}"
+                ) from error
     if settings.initial is not None:
-        warn_of_other_training(settings.initial, runs.recipe())
+        warn_of_other_training(settings.initial, runs.recipe)
 
-    return _check_images(runs, strategies)
-
-
-def _check_images(runs: BundleRuns, strategies: Sequence[Strategy]) -> dict[str, list[str]]:
-    """Each site's images can be read, are those of the runs that go on, and are enough.
-
-    Args:
-        runs: of the federation.
-        strategies: that are to run.
-
-    Returns:
-        As :func:`check_start`.
-    """
-    sites = runs.sites
-    folders = {name: sites.data_of(name) for name in sites.names}
-    digests = _check_data(sites, folders)
-    if runs.folders.used():
-        require_same_cases(sites.datalists, digests)
-    sites.require_datalists()
-    if runs.settings.adapt_epochs and runs.trained_alone is not None:
-        check_trained_alone(runs.trained_alone, folders, sites.listed)
-    new = []
-    for strategy in strategies:
-        if not resuming.begun(runs.folders.folder_of(strategy)):
-            new.append(strategy)
-    check_images(new, partial(sites.count_images, runs.jobs.devices[0]))
+    # Each site's images can be read, are those of the runs that go on, and are enough.
+    digests = _check_data(runs)
+    if runs.used():
+        require_same_cases(runs.run_dir / "datalists", digests)
+    for name in names:
+        file = runs.datalist_of(name)
+        if file.exists() and runs.listed(name).get("training") == []:
+            # Its site would answer with an error in every round, and the others would go on.
+            raise DataError(
+                f"{file} lists no training case, so {name} could train nothing: add cases, or "
+                "leave the site out (site_names)"
+            )
+    if settings.adapt_epochs and runs.trained_alone is not None:
+        _check_trained_alone(runs, runs.trained_alone)
+    new = [each for each in strategies if not resuming.begun(runs.folder_of(each.name))]
+    _check_images(runs, new)
     return digests
 
 
@@ -131,38 +134,13 @@ def _check_fusing(runs: BundleRuns, strategies: Sequence[Strategy]) -> None:
             "adapt_fuse fuses a site's model with the one that it trained alone, and there is none:"
             " add Standalone to the strategies, or name the folder of such models as trained_alone"
         )
-    file = runs.sites.bundle_root / configuration.INFERENCE
+    file = runs.bundle_root / configuration.INFERENCE
     if file.is_file() and "network_of" not in file.read_text():
         raise ConfigError(
             f"{file} could not run a fused model, so adapt_fuse is of no use: let its network be "
             '{"_target_": "monai_fairfl.workflow.network_of", "network_def": "@network_def", '
             '"ckpt_path": "@ckpt_path", "device": "@device"}'
         )
-
-
-def _checked_training_config(sites: BundleSites) -> ConfigParser:
-    """The training configuration of all; that of each site can be read, too."""
-    settings = sites.settings
-    train = configuration.train_config(sites.bundle_root, settings.overrides, settings.config)
-    for name in sites.names:
-        # With a folder of its own, which the configuration must know as any other key.
-        of_site = settings.for_site(settings.sites.get(name, {}))
-        configuration.train_config(sites.bundle_root, of_site.overrides, of_site.config)
-    return train
-
-
-def _check_retraining(
-    runs: BundleRuns, valuations: Sequence[RunValuation], train: ConfigParser
-) -> None:
-    """A strategy that is to train coalitions at the end could train all sites, too."""
-    per_round = runs.settings.clients_per_round
-    for valuation in valuations:
-        if not isinstance(valuation, Retraining) or valuation.strategy is None:
-            continue
-        try:
-            check_strategies([valuation.strategy], runs.sites.names, train, per_round)
-        except ConfigError as error:
-            raise ConfigError(f"valuation {valuation.name} trains coalitions: {error}") from error
 
 
 def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updates: bool) -> None:
@@ -175,28 +153,23 @@ def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updat
         strategies: that are to run.
         needs_updates: whether every round's updates must be recorded.
     """
-    run_dir = runs.folders.run_dir
-    resuming.check_folder(run_dir, runs.folders.names, runs.resume)
-    folders = [runs.folders.folder_of(strategy) for strategy in strategies]
-    resuming.check_checkpoints(folders)
-    if needs_updates:
-        for folder in filter(resuming.begun, folders):
-            check_recorded(folder)
-    for strategy, folder in zip(strategies, folders, strict=True):
-        if runs.settings.adapt_epochs and not isinstance(strategy, Standalone):
-            _require_last_mile_to_come(folder, runs.settings.rounds)
+    settings = runs.settings
+    resuming.check_folder(runs.run_dir, runs.strategies, settings.resume)
+    resuming.check_checkpoints([runs.folder_of(name) for name in runs.strategies])
     weights, spec = runs.first_model()
     for strategy in strategies:
-        strategy.check_model(spec, runs.settings.buffers)
+        folder = runs.folder_of(strategy.name)
+        if needs_updates and resuming.begun(folder):
+            check_recorded(folder)
+        if settings.adapt_epochs and not isinstance(strategy, Standalone):
+            _require_last_mile_to_come(folder, settings.rounds)
+        strategy.check_model(spec, settings.buffers)
 
-    used = runs.folders.used()
+    used = runs.used()
     if used:
-        resuming.check_training(run_dir, config_of_runs(runs), runs.sites.names)
-        opening = {
-            **runs.settings.compared(),
-            "guards": names_of_guards(runs.guards),
-            "model": digest_of(weights),
-        }
+        resuming.check_training(runs.run_dir, runs.config(), list(runs.sites))
+        guards = names_of_guards(runs.guards)
+        opening = {**settings.compared(), "guards": guards, "model": digest_of(weights)}
         resuming.check_openings(used, opening)
 
 
@@ -213,12 +186,8 @@ def _require_last_mile_to_come(folder: Path, rounds: int) -> None:
         )
 
 
-def _check_data(sites: BundleSites, folders: Mapping[str, str]) -> dict[str, list[str]]:
+def _check_data(runs: BundleRuns) -> dict[str, list[str]]:
     """Run the bundle's check on each site's folder, with what its overrides set of the files.
-
-    Args:
-        sites: of the federation.
-        folders: site -> its folder.
 
     Returns:
         Site -> digests of its cases, as :func:`check_sites`.
@@ -226,28 +195,112 @@ def _check_data(sites: BundleSites, folders: Mapping[str, str]) -> dict[str, lis
     Raises:
         DataError: naming the problems, and how to switch the check off in a bundle of one's own.
     """
-    check = sites.settings.check
-    given = {}
-    for name, folder in folders.items():
-        overrides = sites.settings_of(name).overrides
-        given[folder] = configuration.settings_of_files(overrides)
+    check = runs.settings.check
+    if check is None:
+        return {}
+
+    def of_site(name: str, folder: Path) -> Any:
+        overrides = runs.settings_of(name).overrides
+        return check(str(folder), **configuration.settings_of_files(overrides))
+
     try:
-        return check_sites(folders, check and (lambda folder: check(folder, **given[folder])))
+        return check_sites(runs.sites, of_site)
     except DataError as error:
         is_of_shipped = getattr(check, "func", check) is check_cases
-        if is_shipped(sites.bundle_root) or not is_of_shipped:
+        if is_shipped(runs.bundle_root) or not is_of_shipped:
             raise
-        file = sites.bundle_root / configuration.FEDERATE
+        file = runs.bundle_root / configuration.FEDERATE
         raise DataError(
             f"{error}\nIf the bundle is for another organ, set check to null in {file}"
         ) from None
+
+
+def _check_trained_alone(runs: BundleRuns, models: Path) -> None:
+    """Refuse models trained alone that have seen what validates or tests in a run.
+
+    They are compared by the data lists of the run that trained these models, where they are there.
+    A run of several strategies has them in the folder above.
+    """
+    seen = []
+    for name in runs.sites:
+        places = [folder / "datalists" / f"{name}.json" for folder in models.parents[:2]]
+        lists = [file for file in places if file.is_file()]
+        if not lists:
+            continue
+        cases = cases_of_list(lists[0], runs.sites[name], ("training",))
+        trained = {case["image"] for case in cases}
+        parts = runs.listed(name)
+        for part, word in (("validation", "validation"), ("testing", "test")):
+            images = [case["image"] for case in parts.get(part, ())]
+            number = sum(image in trained for image in images)
+            if number:
+                seen.append(f"{name}: {number} of {len(images)} {word} cases")
+    if seen:
+        raise ConfigError(
+            f"the models of {models} were trained on cases that validate or test "
+            f"in this run ({'; '.join(seen)}), so their scores would be too high: train "
+            "Standalone with the split of this run, such as its split_seed, or leave "
+            "trained_alone out"
+        )
+
+
+def _check_images(runs: BundleRuns, strategies: Sequence[Strategy]) -> None:
+    """Refuse a strategy whose measurement needs more images than enough of the sites have.
+
+    A site with fewer measures nothing, and counts as the mean of the others: that is a warning.
+    Where too few sites can measure anything, the strategy cannot work.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for strategy in strategies:
+        needed = strategy.images_needed
+        if needed is None:
+            continue
+        if needed.data not in counts:
+            counts[needed.data] = _count_images(runs, needed.data)
+        images = counts[needed.data]
+        few = {site: number for site, number in images.items() if number < needed.least}
+        if not few:
+            continue
+        listed = ", ".join(f"{site} has {number}" for site, number in few.items())
+        found = (
+            f"{strategy.name} needs at least {needed.least} different {needed.data} images of a "
+            f"site, and {listed}"
+        )
+        if len(images) - len(few) < strategy.min_clients:
+            raise ConfigError(f"{found}: add {needed.data} cases, {needed.instead}")
+        logger.warning(
+            "%s: such a site measures nothing, and counts as the mean of the others", found
+        )
+
+
+def _count_images(runs: BundleRuns, data: str) -> dict[str, int]:
+    """Site -> different images of its ``"validation"`` or ``"training"`` that pass the network.
+
+    They are counted as a run of these settings would. Nothing is written beside the run: a data
+    list that does not exist yet is made elsewhere, from the same seed.
+    """
+    counts = {}
+    with TemporaryDirectory() as folder, quiet():
+        for name in runs.sites:
+            datalist = runs.run_datalist(name)
+            if not datalist.exists():
+                datalist = Path(folder) / f"{name}.json"
+            try:
+                device = runs.jobs.devices[0]
+                client = runs.client_maker(name, Path(folder), device, datalist)()
+                counts[name] = images_of_site(client, name, data)
+            except Exception as error:  # whatever a site's bundle raises
+                raise ConfigError(
+                    f"site {name!r}: its {data} images cannot be read: {in_words(error)}"
+                ) from error
+    return counts
 
 
 # ---- what needs no federation
 
 
 def check_config(bundle_root: str) -> None:
-    """Refuse a misspelt top-level key, or an unknown strategy, guard or valuation.
+    """Refuse a misspelt top-level key, or an unknown class of a strategy, guard or valuation.
 
     MONAI would ignore the one and be terse on the other.
 
@@ -287,12 +340,7 @@ def check_config(bundle_root: str) -> None:
                 "guards must be a list, or null for the default ones, such as "
                 f"['NonFinite', 'TooLong'], got {guards_given!r}"
             )
-        # A text is a single name, or an expression.
-        named = [config.get("strategy"), *one_or_several(config.get("strategies") or [])]
-        for strategy in named:
-            if isinstance(strategy, str) and not strategy.startswith(("@", "$", "%")):
-                strategy_of(strategy)
-        check_targets(named, strategies_room)
+        check_targets([config.get("strategy"), config.get("strategies")], strategies_room)
         check_targets(guards_given, guards_room)
         check_targets(config.get("valuations"), valuation_room)
 
@@ -407,99 +455,16 @@ def check_strategies(
             )
 
 
-def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[str, int]]) -> None:
-    """Refuse a strategy whose measurement needs more images than enough of the sites have.
-
-    A site with fewer measures nothing, and counts as the mean of the others: that is a warning.
-    Where too few sites can measure anything, the strategy cannot work.
-
-    Args:
-        strategies: that are to run.
-        count: ``"validation"`` or ``"training"`` -> site -> different images; called only where a
-            strategy needs it.
-
-    Raises:
-        ConfigError: naming the strategy, each site with its number of images, and the fix.
-    """
-    counts: dict[str, Mapping[str, int]] = {}
-    for strategy in strategies:
-        needed = strategy.images_needed
-        if needed is None:
-            continue
-        if needed.data not in counts:
-            counts[needed.data] = count(needed.data)
-        images = counts[needed.data]
-        few = {site: number for site, number in images.items() if number < needed.least}
-        if not few:
-            continue
-        listed = ", ".join(f"{site} has {number}" for site, number in few.items())
-        found = (
-            f"{strategy.name} needs at least {needed.least} different {needed.data} images of a "
-            f"site, and {listed}"
-        )
-        if len(images) - len(few) < strategy.min_clients:
-            raise ConfigError(f"{found}: add {needed.data} cases, {needed.instead}")
-        logger.warning(
-            "%s: such a site measures nothing, and counts as the mean of the others", found
-        )
-
-
-def check_trained_alone(
-    models: Path,
-    folders: Mapping[str, str],
-    listed: Callable[[str], Mapping[str, Sequence[CaseFiles]]],
-) -> None:
-    """Refuse models trained alone that have seen what validates or tests in a run.
-
-    They are compared by the data lists of the run that trained these models, where they are there.
-
-    Args:
-        models: the folder of the models.
-        folders: site -> its images and labels.
-        listed: site -> its cases in the run, by part.
-
-    Raises:
-        ConfigError: naming each site, how many of its cases its model has seen, and the fix.
-    """
-    seen = []
-    for name, folder in folders.items():
-        file = _datalist_of_run(models.parent, name)
-        if file is None:
-            continue
-        trained = {case["image"] for case in cases_of_list(file, Path(folder), ("training",))}
-        parts = listed(name)
-        counts = []
-        for part, word in (("validation", "validation"), ("testing", "test")):
-            images = [case["image"] for case in parts.get(part, ())]
-            number = sum(image in trained for image in images)
-            if number:
-                counts.append(f"{number} of {len(images)} {word} cases")
-        if counts:
-            seen.append(f"{name}: {' and '.join(counts)}")
-    if seen:
-        raise ConfigError(
-            f"the models of {models} were trained on cases that validate or test "
-            f"in this run ({'; '.join(seen)}), so their scores would be too high: train "
-            "Standalone with the split of this run, such as its split_seed, or leave "
-            "trained_alone out"
-        )
-
-
-def _datalist_of_run(run: Path, site: str) -> Path | None:
-    """The data list of a site in a run; a run of several strategies has it in the folder above."""
-    for folder in (run, run.parent):
-        file = folder / "datalists" / f"{site}.json"
-        if file.is_file():
-            return file
-    return None
-
-
 def check_sites(
-    folders: Mapping[str, str], check: Callable[[str], Any] | None
+    sites: Mapping[str, Path], check: Callable[[str, Path], Any]
 ) -> dict[str, list[str]]:
     """Check every site's data and report all problems of all sites at once.
 
     What a look at all sites shows, such as an image that two of them have, is a warning.
+
+    Args:
+        sites: name -> folder.
+        check: is called with both.
 
     Returns:
         Site -> digests of its cases, where its check is :func:`~monai_fairfl.data.check_cases`.
@@ -509,9 +474,9 @@ def check_sites(
     """
     problems = []
     inspections = {}
-    for name, folder in folders.items():
+    for name, folder in sites.items():
         try:
-            found = None if check is None else check(folder)
+            found = check(name, folder)
         except FairFLError as error:
             problems.append(f"site {name!r}: {error}")
             continue
@@ -519,11 +484,6 @@ def check_sites(
             inspections[name] = found.inspection
     if problems:
         raise DataError("\n".join(layouts_once(problems)))
-
-    roots = [folder_of_site(Path(folder)) for folder in folders.values()]
-    files = sorted_out(roots, inspections.values())
-    if inspections:
-        logger.info("the sites' folders: %s", count_in_words(files))
 
     # The check of a site has named the copies within it.
     named = set()

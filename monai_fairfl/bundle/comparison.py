@@ -12,32 +12,35 @@ import copy
 import itertools
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from monai_fairfl import __version__
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.initial import digests_of_configs
-from monai_fairfl.bundle.runs import failure_of
+from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.settings import Settings
-from monai_fairfl.bundle.site import has_evaluation
-from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged, run_trainings
+from monai_fairfl.bundle.site import evaluation_files
+from monai_fairfl.bundle.trainings import (
+    Training,
+    failure_of,
+    remove_spare,
+    run_logged,
+    run_trainings,
+)
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.terminal import as_text
-from monai_fairfl.run.resuming import config_files, ended, files_to_write, require_same_cases
+from monai_fairfl.run.resuming import ended, files_to_write, recorded_config, require_same_cases
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.strategies import Standalone
-from monai_fairfl.strategies.registry import configuration_of
 from monai_fairfl.transports.workers import Turn, prepare
 from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
-from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.terminal import print_replacing
 
 logger = logging.getLogger(__name__)
@@ -50,29 +53,19 @@ BESIDE = (".lock", "log.txt")
 SPLIT_SEED = 0
 """Of every fold's split: the folds are the same for all seeds, and each seed tests each case."""
 
-WITHOUT_STANDALONE = (
-    "Standalone is not among the strategies: nothing will show what a hospital gains over training "
-    "alone. You cannot add it later."
-)
-"""Said before hours of training."""
-
-OF_THE_COMPARISON = {
-    "split_folds": "give --folds",
-    "split_fold": "leave it out: --folds trains every fold",
-}
-"""Overrides that a comparison sets itself -> what to give in their place."""
-
 
 @dataclass(frozen=True)
 class Cell:
     """One federation of a comparison.
 
     Args:
+        out: folder of the comparison.
         strategy: its name, which is that of its folder.
         seed: of the run.
         fold: whose cases are tested; ``None``: the bundle's own split.
     """
 
+    out: Path
     strategy: str
     seed: int
     fold: int | None
@@ -81,20 +74,27 @@ class Cell:
     def title(self) -> str:
         """How messages call it.
 
-        >>> Cell("FedCE-sum", 1, 0).title
+        >>> Cell(Path("out"), "FedCE-sum", 1, 0).title
         'FedCE-sum, seed 1, fold 0'
         """
         fold = "" if self.fold is None else f", fold {self.fold}"
         return f"{self.strategy}, seed {self.seed}{fold}"
 
-    def folder(self, out: Path) -> Path:
-        """Return the folder of its run.
+    @property
+    def folder(self) -> Path:
+        """The folder of its run.
 
-        >>> str(Cell("FedCE-sum", 1, 0).folder(Path("out")))
+        >>> str(Cell(Path("out"), "FedCE-sum", 1, 0).folder)
         'out/cells/FedCE-sum/seed-1-fold-0'
         """
         fold = "" if self.fold is None else f"-fold-{self.fold}"
-        return out / "cells" / self.strategy / f"seed-{self.seed}{fold}"
+        return self.out / "cells" / self.strategy / f"seed-{self.seed}{fold}"
+
+    @property
+    def datalists(self) -> Path:
+        """The folder of the data lists that all cells of its fold share."""
+        folder = self.out / "datalists"
+        return folder if self.fold is None else folder / f"fold-{self.fold}"
 
 
 class Comparison:
@@ -114,61 +114,25 @@ class Comparison:
         self.out = federation.run_dir
         settings = federation.settings
         self.seeds = settings.seeds or [settings.seed]
-        self._check(settings)
-        # Strategies as the user gave them, or their configuration: by the names of their folders.
-        self.texts: dict[str, str] = {}
-        for given, strategy in zip(settings.strategies, federation.strategies, strict=True):
-            if not isinstance(given, str):
-                # Arguments that are no plain values are in its name.
-                plain = configuration_of(strategy)
-                given = strategy.name if plain is None else json.dumps(plain)
-            if strategy.name in self.texts:
-                raise ConfigError(
-                    f"{given!r} and {self.texts[strategy.name]!r} are the same strategy "
-                    f"{strategy.name}: give it once"
-                )
-            self.texts[strategy.name] = given
-        if len(self.texts) < 2:
+        _check_seeds_and_folds(settings, self.seeds)
+        names = [strategy.name for strategy in federation.strategies]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"two of the strategies are the same, give each once: {names}")
+        if len(names) < 2:
             raise ConfigError(
                 "a comparison needs two strategies or more: name another one with --strategy"
             )
-        folds: list[int | None] = [None] if settings.folds is None else [*range(settings.folds)]
+        self.names = names
+        # The strategy whose models are candidates of the last mile of all others.
+        self.alone: str | None = None
+        if settings.adapt_epochs and settings.trained_alone is None:
+            for strategy in federation.strategies:
+                if isinstance(strategy, Standalone):
+                    self.alone = strategy.name
+        folds: Sequence[int | None] = [None] if settings.folds is None else range(settings.folds)
         # Seed by seed and fold by fold all strategies: what is finished early can be compared.
-        product = itertools.product(self.seeds, folds, self.texts)
-        self.cells = [Cell(name, seed, fold) for seed, fold, name in product]
-
-    def _check(self, settings: Settings) -> None:
-        """Refuse settings that a comparison cannot have."""
-        seeds, folds = self.seeds, settings.folds
-        if not isinstance(seeds, (list, tuple)) or not all(is_whole(seed) for seed in seeds):
-            raise ConfigError(
-                f"seeds must be a list of whole numbers such as [0, 1], got {seeds!r}"
-            )
-        if len(set(seeds)) < len(seeds):
-            raise ConfigError(f"give each seed once; got {list(seeds)}")
-        if settings.valuations:
-            raise ConfigError(
-                "valuations are of one training: leave them out, or leave out seeds and folds"
-            )
-        for name, fix in OF_THE_COMPARISON.items():
-            if name in settings.overrides:
-                raise ConfigError(f"{name} in the overrides is set by the comparison: {fix}")
-        if folds is None:
-            return
-        if not is_whole(folds) or folds < 2:
-            raise ConfigError(f"folds must be a whole number of at least 2, or null, got {folds!r}")
-        if not has_evaluation(settings.bundle_root):
-            raise ConfigError(
-                f"{settings.bundle_root} has no configs/evaluate.json, so no case is tested in a "
-                "fold: leave out --folds to compare on validation cases, or add that file"
-            )
-        for site, additions in settings.sites.items():
-            for name in additions:
-                if name == "datalist_file" or name.startswith("split_"):
-                    raise ConfigError(
-                        f"{name} of site {site!r} would give it cases of its own in every fold: "
-                        "leave it out, or leave out --folds"
-                    )
+        product = itertools.product(self.seeds, folds, names)
+        self.cells = [Cell(self.out, name, seed, fold) for seed, fold, name in product]
 
     def run(self) -> dict[str, Any]:
         """Train every cell that is not done, write the tables and print them.
@@ -194,7 +158,6 @@ class Comparison:
                     "another run_dir"
                 )
             self.federation.read_settings()
-            self.federation.jobs.require_devices()
             with locked(self.out):
                 found = self._run()
             print_replacing(f"{as_text(found)}\nPage: {self.out / 'comparison.html'}")
@@ -203,93 +166,52 @@ class Comparison:
             return found
 
     def _run(self) -> dict[str, Any]:
-        record = self._record()
-        self._require_same(record)
-        trainings = [self._training(cell) for cell in self.cells]
-        done = [training for training in trainings if ended(training.folder)]
-        jobs = self.federation.jobs
+        plan = self._plan()
+        _require_same(self.out, plan)
+        jobs, names = self.federation.jobs, self.federation.names
+        done = [cell for cell in self.cells if ended(cell.folder)]
         lists: dict[Path, bytes] = {}
-        if len(done) < len(trainings):
-            if jobs.workers(len(trainings), threads=1) > 1:
+        if len(done) < len(self.cells):
+            if jobs.workers(len(self.cells), threads=1) > 1:
                 # Libraries are imported for the workers in the meantime.
                 prepare()
             lists = self._checked_lists()
-        if "Standalone" not in self.texts and not (self.out / PLAN).exists():
-            logger.warning(WITHOUT_STANDALONE)
+        if "Standalone" not in self.names and not (self.out / PLAN).exists():
+            logger.warning(
+                "Standalone is not among the strategies: nothing will show what a hospital gains "
+                "over training alone. You cannot add it later."
+            )
         # The plan goes first: a folder without one holds nothing of a comparison.
-        text = json.dumps(record, indent=4, default=str) + "\n"
-        write_atomically(self.out / PLAN, text.encode())
+        write_atomically(self.out / PLAN, f"{json.dumps(plan, indent=4)}\n".encode())
         for file, content in lists.items():
             private_folder(file.parent)
             write_atomically(file, content)
-        for training in done:
+        for cell in done:
             # A crash may have come between its end and this.
-            remove_spare(training.folder)
-        failed = run_trainings(trainings, done, jobs.number, jobs.devices)
-        finished = [training.folder for training in trainings if training.title not in failed]
-        return write_comparison(self.out, record, finished, failed)
+            remove_spare(cell.folder)
+        trainings = [self._training(cell) for cell in self.cells]
+        titles = [cell.title for cell in done]
+        threads = self.federation.settings.threads
+        failed = run_trainings(trainings, jobs, titles, len(names), threads)
+        finished = [cell.folder for cell in self.cells if cell.title not in failed]
+        return write_comparison(self.out, plan, finished, failed)
 
-    # ---- what is compared
-
-    def _record(self) -> dict[str, Any]:
+    def _plan(self) -> dict[str, Any]:
         """All that decides the numbers, plain JSON: a resumed comparison has the same."""
-        settings, names = self.federation.settings, self.federation.names
-        bundle = Path(settings.bundle_root)
-        files = config_files({"config": settings.config, "sites": settings.sites})
+        settings = self.federation.settings
+        config = self.federation.runs.config()
         others: dict[str, Any] = {}
         for row in fields(Settings):
             if FREE not in row.metadata["marks"]:
                 others[row.name] = getattr(settings, row.name)
         if settings.guards is not None:
             others["guards"] = config_of(self.federation.guards)
-        return {
-            "package": __version__,
-            "bundle": bundle.absolute().name,
-            "files": digests_of_configs(bundle, files),
-            "data": {name: self.federation.runs.sites.data_of(name) for name in names},
-            "strategies": self.texts,
-            "seeds": list(self.seeds),
-            "folds": settings.folds,
-            "rounds": settings.rounds,
-            "local_epochs": settings.local_epochs,
-            "overrides": settings.overrides,
-            "settings": others,
-        }
-
-    def _require_same(self, record: Mapping[str, Any]) -> None:
-        """Refuse to mix two comparisons in one folder.
-
-        Raises:
-            ConfigError: naming each setting that differs, with both values; or when the folder
-                holds something else.
-        """
-        file = self.out / PLAN
-        if not file.exists():
-            others = [path.name for path in self.out.iterdir() if path.name not in BESIDE]
-            if others:
-                raise ConfigError(
-                    f"{self.out} holds no comparison but {', '.join(sorted(others)[:3])}: give the "
-                    "comparison a folder of its own with --out"
-                )
-            return
-        try:
-            recorded = object_of_json(file.read_bytes())
-        except ValueError as error:
-            raise ConfigError(
-                f"{file} is damaged ({error}): restore it, or give the comparison another folder"
-            ) from error
+        plan = {name: config[name] for name in ("package", "bundle", "files", "data")}
+        plan |= {"strategies": self.names, "seeds": self.seeds, "folds": settings.folds}
+        plan |= {name: config[name] for name in ("rounds", "local_epochs", "overrides")}
         # As JSON has it: tuples are lists.
-        now = json.loads(json.dumps(record, default=str))
-        differences = [
-            text for name in now for text in _differences(name, recorded.get(name), now[name])
-        ]
-        if differences:
-            raise ConfigError(
-                f"{self.out} holds another comparison: {'; '.join(differences)}. Give the same "
-                "command as before to go on with it, or another folder with --out"
-            )
-
-    # ---- before anything is trained
+        plain: dict[str, Any] = json.loads(json.dumps({**plan, "settings": others}, default=str))
+        return plain
 
     def _checked_lists(self) -> dict[Path, bytes]:
         """Find what is wrong before anything is trained; nothing is written.
@@ -301,21 +223,20 @@ class Comparison:
         Raises:
             FairFLError: naming the setting, the site or the file, and the fix.
         """
-        digests: Mapping[str, list[str]] | None = None
         lists: dict[Path, bytes] = {}
-        for fold in dict.fromkeys(cell.fold for cell in self.cells):
-            # The files are the same in every fold: they are read once.
-            check = None if digests is not None else self.federation.settings.check
+        check = self.federation.settings.check
+        for cell in {cell.fold: cell for cell in self.cells}.values():
             changes = {"check": check, "seed": self.seeds[0], "run_dir": str(self.out / "checked")}
-            federation = self._federation([*self.texts], fold, changes)
+            federation = self._federation(self.names, cell.fold, changes)
             federation.check_settings()
-            if digests is None:
-                digests = federation.digests
-                require_same_cases(self.out / "datalists", digests)
-                lists.update(files_to_write(self.out / "datalists", digests))
+            if check is not None:
+                # The files are the same in every fold: they are read once.
+                check = None
+                require_same_cases(self.out / "datalists", federation.digests)
+                lists.update(files_to_write(self.out / "datalists", federation.digests))
             for site in federation.names:
-                file = _datalists(self.out, fold) / f"{site}.json"
-                content = None if file.exists() else federation.runs.sites.new_datalist(site)
+                file = cell.datalists / f"{site}.json"
+                content = None if file.exists() else _new_datalist(federation.runs, site)
                 if content is not None:
                     lists[file] = content
         return lists
@@ -324,38 +245,20 @@ class Comparison:
 
     def _training(self, cell: Cell) -> Training:
         """How one cell is trained; plain values, which another process can be sent."""
-        folder = cell.folder(self.out)
-        changes: dict[str, Any] = {"seed": cell.seed, "run_dir": str(folder), "check": None}
-        alone = self._candidate_alone()
-        if alone not in (None, cell.strategy):
-            changes["trained_alone"] = str(
-                replace(cell, strategy=alone).folder(self.out) / "models"
-            )
+        changes: dict[str, Any] = {"seed": cell.seed, "run_dir": str(cell.folder), "check": None}
+        waits = self.alone not in (None, cell.strategy)
+        if self.alone is not None and waits:
+            changes["trained_alone"] = str(replace(cell, strategy=self.alone).folder / "models")
         federation = partial(self._federation, [cell.strategy], cell.fold, changes)
-        return Training(
-            title=cell.title,
-            rounds=self.federation.settings.rounds,
-            folder=folder,
-            federation=federation,
-            run=partial(_run_cell, folder, _datalists(self.out, cell.fold), federation),
-            waits=alone not in (None, cell.strategy),
-        )
-
-    def _candidate_alone(self) -> str | None:
-        """The strategy whose models are candidates of the last mile of all others."""
-        settings = self.federation.settings
-        if settings.adapt_epochs and settings.trained_alone is None:
-            for strategy in self.federation.strategies:
-                if isinstance(strategy, Standalone):
-                    return strategy.name
-        return None
+        rounds = self.federation.settings.rounds
+        return Training(cell.title, rounds, partial(_run_cell, cell, federation), waits)
 
     def _federation(
         self,
         names: list[str],
         fold: int | None,
         changes: Mapping[str, Any],
-        turn: Turn | None = None,
+        turn: Turn = Turn(),  # noqa: B008
     ) -> BundleFederation:
         """The federation of some strategies, with these settings.
 
@@ -363,9 +266,8 @@ class Comparison:
             names: of the strategies.
             fold: whose cases are tested.
             changes: settings of its own.
-            turn: what it may use; ``None``: one process.
+            turn: what it may use.
         """
-        turn = turn or Turn()
         given = vars(self.federation.settings) | {"resume": True, "report": False}
         given |= {"share_cases": True, "seeds": None, "folds": None, "jobs": turn.jobs}
         if turn.devices:
@@ -378,33 +280,11 @@ class Comparison:
         return BundleFederation(**{**given, **changes})
 
 
-def _differences(name: str, before: Any, now: Any) -> list[str]:
-    """What differs in one entry of a plan; of values by name, each that does."""
-    if before == now:
-        return []
-    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
-        return [f"{name} was {before}, asked for is {now}"]
-    if name == "strategies":
-        # As a user gave them: the names are those of their folders.
-        return [f"strategies was {list(before.values())}, asked for is {list(now.values())}"]
-    differences = []
-    for key in dict.fromkeys([*before, *now]):
-        differences += _differences(f"{key} of {name}", before.get(key), now.get(key))
-    return differences
-
-
-def _datalists(out: Path, fold: int | None) -> Path:
-    """The folder of the data lists that all cells of a fold share."""
-    folder = out / "datalists"
-    return folder if fold is None else folder / f"fold-{fold}"
-
-
-def _run_cell(folder: Path, datalists: Path, federation: Any, turn: Turn) -> bool:
+def _run_cell(cell: Cell, federation: Any, turn: Turn) -> bool:
     """Run a cell to its end, or go on with what its folder holds; its log is ``log.txt``.
 
     Args:
-        folder: of its run.
-        datalists: folder of those of its fold.
+        cell: of a comparison.
         federation: makes it, with what it may use.
         turn: what this run may use; the numbers are the same.
 
@@ -414,12 +294,93 @@ def _run_cell(folder: Path, datalists: Path, federation: Any, turn: Turn) -> boo
     Raises:
         FairFLError: when the federation cannot go on.
     """
-    own = private_folder(folder / "datalists")
+    own = private_folder(cell.folder / "datalists")
     # A list that is there is that of the run which goes on.
-    for file in sorted(datalists.glob("*.json")):
+    for file in sorted(cell.datalists.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
-    finished = run_logged(folder, federation, turn)
+    finished = run_logged(cell.folder, federation, turn)
     if finished:
-        remove_spare(folder)
+        remove_spare(cell.folder)
     return finished
+
+
+def _check_seeds_and_folds(settings: Settings, seeds: Any) -> None:
+    """Refuse settings that a comparison cannot have."""
+    if not isinstance(seeds, (list, tuple)) or not all(is_whole(seed) for seed in seeds):
+        raise ConfigError(f"seeds must be a list of whole numbers such as [0, 1], got {seeds!r}")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"give each seed once; got {list(seeds)}")
+    if settings.valuations:
+        raise ConfigError(
+            "valuations are of one training: leave them out, or leave out seeds and folds"
+        )
+    for name in ("split_folds", "split_fold"):
+        if name in settings.overrides:
+            raise ConfigError(f"{name} in the overrides is set by the comparison: give --folds")
+    if settings.folds is None:
+        return
+    if not evaluation_files(settings.bundle_root):
+        raise ConfigError(
+            f"{settings.bundle_root} has no configs/evaluate.json, so no case is tested in a "
+            "fold: leave out --folds to compare on validation cases, or add that file"
+        )
+    for site, additions in settings.sites.items():
+        for name in additions:
+            if name == "datalist_file" or name.startswith("split_"):
+                raise ConfigError(
+                    f"{name} of site {site!r} would give it cases of its own in every fold: "
+                    "leave it out, or leave out --folds"
+                )
+
+
+def _require_same(out: Path, plan: Mapping[str, Any]) -> None:
+    """Refuse to mix two comparisons in one folder.
+
+    Raises:
+        ConfigError: naming each setting that differs, with both values; or when the folder holds
+            something else.
+    """
+    before, now = _by_name(recorded_config(out, PLAN)), _by_name(plan)
+    if not before:
+        others = [path.name for path in out.iterdir() if path.name not in BESIDE]
+        if others:
+            raise ConfigError(
+                f"{out} holds no comparison but {', '.join(sorted(others)[:3])}: give the "
+                "comparison a folder of its own with --out"
+            )
+        return
+    differences = []
+    for name in dict.fromkeys([*before, *now]):
+        if before.get(name) != now.get(name):
+            differences.append(f"{name} was {before.get(name)}, asked for is {now.get(name)}")
+    if differences:
+        raise ConfigError(
+            f"{out} holds another comparison: {'; '.join(differences)}. Give the same "
+            "command as before to go on with it, or another folder with --out"
+        )
+
+
+def _by_name(values: Mapping[str, Any], of: str = "") -> dict[str, Any]:
+    """The values of a plan, and those of its mappings, by names of their own."""
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found.update(_by_name(value, f" of {name}{of}"))
+        else:
+            found[f"{name}{of}"] = value
+    return found
+
+
+def _new_datalist(runs: BundleRuns, name: str) -> bytes | None:
+    """The content of the data list that a site would make for itself; nothing is written.
+
+    ``None`` where the bundle's configuration has not the usual keys, or the site's images or list
+    lie elsewhere: its client makes its own.
+    """
+    if {"datalist_file", "dataset_dir"} & set(runs.settings.sites.get(name, {})):
+        return None
+    with TemporaryDirectory() as place:
+        made = Path(place) / f"{name}.json"
+        runs.listed(name, made)
+        return made.read_bytes() if made.exists() else None

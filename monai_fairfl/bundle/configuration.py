@@ -210,10 +210,12 @@ def read_keys(file: Path) -> dict[str, Any]:
     """The JSON object in a configuration file.
 
     Raises:
-        ConfigError: the file is damaged.
+        ConfigError: there is no such file, or it is damaged.
     """
     try:
         return _content_of(file)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {in_words(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error
 

@@ -5,28 +5,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.checks import check_start
-from monai_fairfl.bundle.jobs import Jobs
-from monai_fairfl.bundle.run_config import StartFiles, text_of_config
-from monai_fairfl.bundle.runs import BundleRuns, RunFolders, failure_of
-from monai_fairfl.bundle.runs_display import deal_out, display_of
+from monai_fairfl.bundle.initial import bundle_recipe
+from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.settings import Settings
 from monai_fairfl.bundle.site import closing_measurements
-from monai_fairfl.bundle.sites import BundleSites, check_groups, site_names
+from monai_fairfl.bundle.sites import check_groups, chosen_sites
+from monai_fairfl.bundle.trainings import Jobs, deal_out, failure_of
 from monai_fairfl.bundle.valuing import RunsValuer
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.registry import guards_of
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import strategy_of
-from monai_fairfl.transports.workers import Failed, Work, at_a_time, prepare
+from monai_fairfl.transports.workers import Failed, Work, prepare
 from monai_fairfl.utils.settings import one_or_several
 from monai_fairfl.utils.terminal import print_replacing
 from monai_fairfl.valuation import RunValuation
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     from monai_fairfl.bundle.comparison import Comparison
 
 logger = logging.getLogger(__name__)
-
-Groups = Mapping[str, Sequence[str]]
 
 
 class BundleFederation:
@@ -53,9 +49,6 @@ class BundleFederation:
             :mod:`monai_fairfl.strategies.registry`. Several write to ``run_dir/<name>`` each.
         rounds: number of rounds of each strategy, at least 1.
         run_dir: the folder for all results.
-        groups: name of a group -> its sites, or a function that makes this mapping of the names of
-            all sites. A site's configuration finds the name of its group under the key ``group``,
-            and the report shows the mean of each group.
         given: other :class:`~monai_fairfl.bundle.settings.Settings`, such as ``overrides``,
             ``local_epochs``, ``seed`` and ``resume``.
 
@@ -82,7 +75,6 @@ class BundleFederation:
         strategies: Strategy | str | Sequence[Strategy | str],
         rounds: int,
         run_dir: str,
-        groups: Groups | Callable[[Sequence[str]], Groups] | None = None,
         **given: Any,
     ):
         with configuration.errors_in_one_line():
@@ -96,10 +88,8 @@ class BundleFederation:
             self.strategies = [strategy_of(one) for one in self.settings.strategies]
             self.valuations = _checked_valuations(self.settings.valuations)
             self.guards = guards_of(self.settings.guards)
-            self.jobs = Jobs(self.settings.jobs, self.settings.devices or [self.settings.device])
-        self.groups = groups
+            self.jobs = Jobs.of(self.settings)
         self.run_dir = Path(run_dir)
-        self.folders = RunFolders(self.run_dir, self.strategies)
         # Site -> digests of its cases, as the check of its files found them.
         self.digests: dict[str, list[str]] = {}
 
@@ -154,9 +144,8 @@ class BundleFederation:
             # Libraries are imported for the workers while this process checks the sites.
             prepare()
         self.digests = check_start(self.runs, self.strategies, self.valuations)
-        names = [valuation.name for valuation in self.valuations]
-        text = text_of_config(self.runs, self.strategies, names)
-        start = StartFiles(self.run_dir, self.runs.sites.datalists, self.digests, text)
+        of_runs = [valuation.name for valuation in self.valuations]
+        self.runs.write_start(self.digests, self.strategies, of_runs)
         if self.settings.record_updates:
             # Of each round the model that was sent, and what every site sent back.
             weights, _ = self.runs.first_model()
@@ -164,16 +153,24 @@ class BundleFederation:
             models = len(self.strategies) * self.settings.rounds * (len(self.names) + 1)
             text_of_size = "The updates of all rounds take at most %.2g GB."
             logger.warning(text_of_size, models * size / 1e9)
-        found, stopped = self._run_each(jobs, start)
-        ended: dict[str, History] = {}
-        failed: dict[str, str] = {}
-        for name in self.folders.names:
+
+        # Where there is a last mile, the models of those that train alone are candidates of others.
+        first: dict[str, Work] = {}
+        then: dict[str, Work] = {}
+        for strategy in self.strategies:
+            is_candidate = self.settings.adapt_epochs and isinstance(strategy, Standalone)
+            turn = first if is_candidate else then
+            turn[strategy.name] = partial(self.runs.run_strategy, strategy)
+        rounds = dict.fromkeys([*first, *then], self.settings.rounds)
+        found, stopped = deal_out([first, then], self.jobs.devices_of(jobs), rounds)
+        failed = {}
+        histories: list[History] = []
+        for name in self.runs.strategies:
             result = found.get(name)
             if isinstance(result, Failed):
                 failed[name] = result.reason
             elif result is not None:
-                ended[name] = result
-        histories = list(ended.values())
+                histories.append(result)
         unfinished = [history for history in histories if not history.finished]
         if stopped:
             for history in unfinished or histories[-1:]:
@@ -182,8 +179,7 @@ class BundleFederation:
                 logger.info(words, done, name)
         try:
             if self.valuations and not unfinished and not stopped:
-                folders = {name: history.run_dir for name, history in ended.items()}
-                RunsValuer(self.runs, folders, start.write).value(self.valuations, histories)
+                RunsValuer(self.runs, histories).value(self.valuations)
         finally:  # a valuation that failed does not cost the report
             if self.settings.report:
                 self._write_report(histories, failed)
@@ -206,66 +202,31 @@ class BundleFederation:
     def read_settings(self) -> None:
         """Find the sites: all that is known before the checks.
 
-        It sets :attr:`names` and :attr:`runs`, and the groups of :attr:`settings`.
+        It sets :attr:`names` and :attr:`runs`.
 
         Raises:
             FairFLError: naming the setting or the folder, and the fix.
         """
         given = self.settings
-        self.names = site_names(
+        sites = chosen_sites(
             Path(given.sites_root), given.site_names, given.sites, given.any_folder
         )
-        # From now on it is a mapping, which a worker process can be sent.
-        self.groups = check_groups(self.groups, self.names)
-        self.settings = replace(given, groups=self.groups)
+        self.names = list(sites)
+        check_groups(given.groups, self.names)
+        names = [strategy.name for strategy in self.strategies]
+        alone = [each.name for each in self.strategies if isinstance(each, Standalone)]
+        root = Path(given.bundle_root)
         self.runs = BundleRuns(
-            sites=BundleSites(self.settings, self.names),
-            folders=self.folders,
-            jobs=self.jobs,
+            settings=given,
+            bundle_root=root,
+            run_dir=self.run_dir,
+            sites=sites,
+            strategies=names,
             guards=self.guards,
-            trained_alone=self._trained_alone(),
-            resume=given.resume,
+            jobs=self.jobs,
+            recipe=bundle_recipe(root, given, given.sites, given.full_run),
+            alone=alone[0] if alone and len(names) > 1 else "",
         )
-
-    def _trained_alone(self) -> Path | None:
-        """The folder of the models that sites trained alone; ``None``: nobody did."""
-        if self.settings.trained_alone is not None:
-            return Path(self.settings.trained_alone)
-        for strategy in self.strategies:
-            if isinstance(strategy, Standalone) and len(self.strategies) > 1:
-                return self.folders.folder_of(strategy) / "models"
-        return None
-
-    # ---- the runs
-
-    def _run_each(self, jobs: int, start: StartFiles) -> tuple[dict[str, History | Failed], bool]:
-        """Run the strategies, several at a time where there are processes for it.
-
-        Of several, one whose own run fails does not stop the others. What concerns all of them
-        does: a disk that is full, an engine that was stopped, or an error before the run has begun,
-        which is of its settings or its folder.
-
-        Args:
-            jobs: processes that work at a time.
-            start: is written when the first run begins.
-
-        Returns:
-            Name of each strategy that ran -> its history, or why it failed; and whether a signal
-            asked to stop.
-        """
-        runs: dict[str, Work] = {}
-        # Where there is a last mile, the models of those that train alone are candidates of others.
-        alone: dict[str, Work] = {}
-        for strategy in self.strategies:
-            first = self.settings.adapt_epochs and isinstance(strategy, Standalone)
-            work = partial(self.runs.run_strategy, strategy, start.write)
-            (alone if first else runs)[strategy.name] = work
-        beside = at_a_time({**alone, **runs}, jobs)
-        if beside > 1:
-            # Once, here: several processes would write it at a time.
-            start.write()
-        with display_of([*alone, *runs], self.settings.rounds, beside) as display:
-            return deal_out([alone, runs], self.jobs.devices_of(jobs), display)
 
     # ---- after the runs
 
@@ -278,7 +239,7 @@ class BundleFederation:
         """
         from monai_fairfl.report import as_text, write_report_if_possible
 
-        runs = [self.run_dir / name for name in self.folders.previous()]
+        runs = [self.run_dir / name for name in self.runs.previous()]
         runs += [history.run_dir for history in histories]
         if not runs:
             return

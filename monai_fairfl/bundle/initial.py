@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
@@ -70,48 +71,46 @@ def initial_model(
 
 
 def bundle_recipe(
-    bundle_root: str | Path,
-    overrides: Mapping[str, Any] | None = None,
-    config: Sequence[str] = TRAIN,
-    sites: Mapping[str, Mapping[str, Any]] | None = None,
-    *,
-    local_epochs: int | None = None,
-    full_run: Mapping[str, Any] | None = None,
+    root: Path,
+    everybody: SiteSettings,
+    sites: Mapping[str, Mapping[str, Any]],
+    full_run: Mapping[str, Any] | None,
 ) -> ModelRecipe | None:
     """The recipe of the models that a federation of this bundle trains.
 
     Args:
-        bundle_root: the bundle; its configuration declares the recipe under the key ``recipe``.
-        overrides: of the training configuration, for all sites.
-        config: its files.
+        root: of the bundle; its configuration declares the recipe under the key ``recipe``.
+        everybody: settings of all sites.
         sites: site -> its own overrides, and ``"config"``, its own files. The values that a site
             trains with instead of those of all go into the recipe.
-        local_epochs: of each round.
         full_run: of the bundle, its ``rounds`` and ``local_epochs``; ``None``: it names none.
 
     Returns:
         The recipe; ``None`` where the bundle declares none.
     """
-    root = Path(bundle_root)
-    recipe = _declared_recipe(root, overrides or {}, config)
+    recipe = _declared_recipe(root, everybody)
     if recipe is None:
         return None
     values_of_sites = {}
-    for site, additions in (sites or {}).items():
-        site_overrides = dict(overrides or {})
-        for key, value in additions.items():
-            if key != "config":
-                site_overrides[key] = value
-        site_recipe = _declared_recipe(root, site_overrides, additions.get("config", config))
-        other = _other_values(site_recipe, recipe)
+    for site, additions in sites.items():
+        of_site = _declared_recipe(root, everybody.for_site(additions))
+        other = {}
+        for key, value in (of_site.values if of_site else {}).items():
+            if value != recipe.values.get(key):
+                other[key] = value
         if other:
             values_of_sites[site] = other
-    recipe = replace(recipe, files=digests_of_files(root, config), sites=values_of_sites)
+    recipe = replace(recipe, files=digests_of_files(root, everybody.config), sites=values_of_sites)
     if not recipe.values:
         # Which values decide what a model gives is not known: whatever was given may.
-        recipe = recipe.trained(**_given_values(overrides or {}, sites or {}))
-    if local_epochs is not None:
-        recipe = recipe.trained(local_epochs=local_epochs)
+        own = _given_values(everybody.overrides)
+        if own:
+            recipe = recipe.trained(overrides=own)
+        of_sites = {site: _given_values(additions) for site, additions in sites.items()}
+        if any(of_sites.values()):
+            of_sites = {site: values for site, values in of_sites.items() if values}
+            recipe = recipe.trained(overrides_of_sites=of_sites)
+    recipe = recipe.trained(local_epochs=everybody.local_epochs)
     full = FullRun.read(full_run)
     if full is not None:
         length = {"rounds": full.rounds, "local_epochs": full.local_epochs}
@@ -119,51 +118,22 @@ def bundle_recipe(
     return recipe
 
 
-def _given_values(
-    overrides: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The overrides of a training, and those of its sites; without what a split or a place is."""
-    found: dict[str, Any] = {}
-    own = _plain_overrides(overrides)
-    if own:
-        found["overrides"] = own
-    of_sites = {site: _plain_overrides(additions) for site, additions in sites.items()}
-    of_sites = {site: values for site, values in of_sites.items() if values}
-    if of_sites:
-        found["overrides_of_sites"] = of_sites
+def _given_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides without what a split or a place is, or what a configuration would carry out."""
+    found = {}
+    for key, value in overrides.items():
+        of_the_data = key.startswith("split_") or key in ("config", "dataset_dir", "datalist_file")
+        if not of_the_data and not acts(value):
+            found[key] = value
     return found
 
 
-def _plain_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {}
-    for key, value in given.items():
-        of_the_data = key.startswith("split_") or key in ("config", "dataset_dir", "datalist_file")
-        # What a configuration would carry out has no place in a model's file.
-        if not of_the_data and not acts(value):
-            plain[key] = value
-    return plain
-
-
-def _declared_recipe(
-    root: Path, overrides: Mapping[str, Any], config: Sequence[str]
-) -> ModelRecipe | None:
+def _declared_recipe(root: Path, settings: SiteSettings) -> ModelRecipe | None:
     """The recipe that a configuration declares; ``None`` where it declares none."""
-    parser = configuration.train_config(root, overrides, config)
-    if "recipe" not in parser:
-        return None
+    parser = configuration.train_config(root, settings.overrides, settings.config)
     parser["bundle_root"] = str(root)
-    recipe: ModelRecipe = parser.get_parsed_content("recipe")
+    recipe: ModelRecipe | None = configuration.parsed_value(parser, "recipe")
     return recipe
-
-
-def _other_values(site_recipe: ModelRecipe | None, recipe: ModelRecipe) -> dict[str, Any]:
-    """The values of a site's recipe that differ from those of the recipe of all."""
-    other = {}
-    if site_recipe is not None:
-        for key, value in site_recipe.values.items():
-            if value != recipe.values.get(key):
-                other[key] = value
-    return other
 
 
 def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None:
@@ -176,19 +146,11 @@ def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None
     previous = read_recipe(file)
     if previous is None or recipe is None:
         return
-    if previous.bundle != recipe.bundle:
-        logger.warning(
-            "%s is a model of the bundle %r, not of %r", file, previous.bundle, recipe.bundle
-        )
-    for key, value in recipe.values.items():
-        if key in previous.values and previous.values[key] != value:
-            logger.warning(
-                "%s was trained with %s %r, and this federation trains with %r",
-                file,
-                key,
-                previous.values[key],
-                value,
-            )
+    before, now = ({"bundle": each.bundle, **each.values} for each in (previous, recipe))
+    for key, value in now.items():
+        if key in before and before[key] != value:
+            words = "%s was trained with %s %r, and this federation trains with %r"
+            logger.warning(words, file, key, before[key], value)
 
 
 def digests_of_configs(bundle_root: Path, others: Sequence[str] = ()) -> dict[str, str]:
@@ -202,8 +164,7 @@ def digests_of_configs(bundle_root: Path, others: Sequence[str] = ()) -> dict[st
     folder = bundle_root / "configs"
     files = {}
     for ending in ("json", "yaml", "yml"):
-        for file in sorted(folder.glob(f"*.{ending}")):
-            files[file.name] = file
+        files.update({file.name: file for file in sorted(folder.glob(f"*.{ending}"))})
     for name in others:
         file = bundle_root / name
         if file.parent.absolute() != folder.absolute() and file.is_file():

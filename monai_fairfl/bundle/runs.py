@@ -1,71 +1,84 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a bundle's federation: their clients and first model, and how one is trained."""
+"""The runs of a bundle's sites as plain values: their clients, first model, folders and files."""
 
 from __future__ import annotations
 
-import logging
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.initial import bundle_recipe, initial_model
-from monai_fairfl.bundle.jobs import Jobs
-from monai_fairfl.bundle.settings import Settings
-from monai_fairfl.bundle.sites import BundleSites
-from monai_fairfl.errors import (
-    DiskFullError,
-    FairFLError,
-    FederationError,
-    TransportAborted,
-    in_words,
-)
-from monai_fairfl.guards import Guard
+from monai_fairfl import __version__
+from monai_fairfl.bundle.initial import digests_of_configs, initial_model
+from monai_fairfl.bundle.settings import Settings, SiteSettings, rows_of
+from monai_fairfl.bundle.site import bundle_client, listed_cases
+from monai_fairfl.bundle.trainings import CONCERNS_ALL, Jobs, logged_failure
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.data.layouts import CaseFiles
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.guards import DEFAULT, Guard
+from monai_fairfl.guards.registry import config_of
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.run import resuming
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History
-from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies.registry import configuration_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.settings import LEAD
 from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 
-logger = logging.getLogger(__name__)
-
-CONCERNS_ALL = (OSError, DiskFullError, TransportAborted)
-"""Errors of one run that the other ones would meet, too."""
+NOT_AGAIN = ("check", "strategy", "run_dir", "resume", "valuations")
+"""Keys that whoever goes on with a finished run gives anew, or leaves to ``federate.json``."""
 
 
-class SomeFailed(FederationError):
-    """Some of several trainings failed; what the others reached is written."""
+@dataclass(frozen=True)
+class BundleRuns:
+    """The runs of one or several strategies over the sites of a bundle.
 
-
-class RunFolders:
-    """Where the runs of some strategies lie: a single one in ``run_dir``, several below it.
+    It can be pickled, so that a worker process can train a run.
 
     Args:
-        run_dir: of the single run or the comparison.
-        strategies: that are to run.
+        settings: of all runs.
+        bundle_root: the bundle.
+        run_dir: the folder of the single run, or of several.
+        sites: the sites, sorted -> folder of each one's images.
+        strategies: names of those that are to run.
+        guards: of every run.
+        jobs: processes and devices that are shared among the runs.
+        recipe: of the models; ``None`` where the bundle declares none.
+        alone: the one of ``strategies`` whose models are candidates of the others' last mile;
+            empty: none.
     """
 
-    def __init__(self, run_dir: Path, strategies: Sequence[Strategy]):
-        self.run_dir = run_dir
-        self.names = [strategy.name for strategy in strategies]
+    settings: Settings
+    bundle_root: Path
+    run_dir: Path
+    sites: Mapping[str, Path]
+    strategies: Sequence[str]
+    guards: Sequence[Guard]
+    jobs: Jobs
+    recipe: ModelRecipe | None
+    alone: str = ""
 
-    def folder_of(self, strategy: Strategy) -> Path:
-        """The folder of a strategy's run."""
-        if len(self.names) == 1:
-            return self.run_dir
-        return self.run_dir / strategy.name
+    # ---- folders
+
+    def folder_of(self, strategy: str) -> Path:
+        """The folder of a strategy's run: a single one lies in ``run_dir``, several below it."""
+        return self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy
 
     def previous(self) -> list[str]:
         """Strategies whose runs the comparison in ``run_dir`` holds and that are not to run now."""
         recorded = resuming.compared(self.run_dir)
-        return [name for name in recorded if name not in self.names]
+        return [name for name in recorded if name not in self.strategies]
 
     def used(self) -> list[Path]:
         """Folders that hold a run which goes on, or with which the new runs are compared.
@@ -74,83 +87,113 @@ class RunFolders:
         """
         if resuming.begun(self.run_dir):
             return [self.run_dir]
-        return [self.run_dir / name for name in resuming.compared(self.run_dir, self.names)]
-
-
-@dataclass(frozen=True)
-class BundleRuns:
-    """Makes and trains the runs of a bundle's sites.
-
-    It can be pickled, so that a worker process can train a run.
-
-    Args:
-        sites: all sites, with their settings and those of every run.
-        folders: of the strategies' runs.
-        jobs: processes and devices that are shared among the runs; :meth:`for_turn` has those of
-            one run.
-        guards: of every run.
-        trained_alone: folder of the models that sites trained alone; ``None``: nobody did.
-        resume: go on with what the runs' folders hold.
-    """
-
-    sites: BundleSites
-    folders: RunFolders
-    jobs: Jobs
-    guards: Sequence[Guard]
-    trained_alone: Path | None
-    resume: bool
+        return [self.run_dir / name for name in resuming.compared(self.run_dir, self.strategies)]
 
     @property
-    def settings(self) -> Settings:
-        """Of every run."""
-        return self.sites.settings
+    def trained_alone(self) -> Path | None:
+        """The folder of the models that sites trained alone; ``None``: nobody did."""
+        if self.settings.trained_alone is not None:
+            return Path(self.settings.trained_alone)
+        return self.folder_of(self.alone) / "models" if self.alone else None
 
-    def for_turn(self, turn: Turn) -> BundleRuns:
-        """These runs with the processes and devices that a turn allows."""
-        return replace(
-            self,
-            jobs=Jobs(turn.jobs, turn.devices),
-            # What a process that ended has left is gone on with.
-            resume=self.resume or turn.again,
-        )
+    # ---- sites
 
-    # ---- one run
+    def settings_of(self, name: str) -> SiteSettings:
+        """The settings of all sites with what this one adds."""
+        additions = dict(self.settings.sites.get(name, {}))
+        # The folder is written as the bundle's own paths need it.
+        additions.pop("dataset_dir", None)
+        return self.settings.for_site(additions)
 
-    def run_strategy(
-        self, strategy: Strategy, write_start: Callable[[], None], turn: Turn
-    ) -> History | Failed:
-        """Train the run of one strategy; nothing is checked again.
+    def run_datalist(self, name: str) -> Path:
+        """The list that says which case of a site trains, validates and tests in these runs."""
+        return self.run_dir / "datalists" / f"{name}.json"
+
+    def datalist_of(self, name: str) -> Path:
+        """The data list that the settings of a site name, else that of the run."""
+        own = self.settings_of(name).overrides.get("datalist_file")
+        return Path(own or self.run_datalist(name))
+
+    def listed(self, name: str, file: Path | None = None) -> dict[str, list[CaseFiles]]:
+        """The cases of a site in these runs, by part; none where the bundle has no data list.
 
         Args:
-            strategy: one of the comparison, which may have more.
-            write_start: is called when the run starts, before anything of it is written.
-            turn: what this run may use.
-
-        Returns:
-            Its history; or, in a comparison, why this run alone failed.
-
-        Raises:
-            Exception: what ends a single run, or what other runs would meet, too: a full disk, or
-                an error before the run has started, which is of its settings or its folder.
+            name: of the site.
+            file: gets the list; ``None``: that of the runs is read where it is there.
         """
-        runs = self.for_turn(turn)
-        start = _Start(write_start)
+        of_site = self.settings_of(name)
+        if file is None and self.datalist_of(name).exists():
+            file = self.datalist_of(name)
+        given = (of_site.config, of_site.overrides, file)
         try:
-            return runs._train(strategy, start)
-        except CONCERNS_ALL:
-            raise
-        except Exception as error:
-            before_the_run = isinstance(error, FairFLError) and not start.has_come
-            if len(self.folders.names) == 1 or before_the_run:
-                raise
-            return Failed(logged_failure(strategy.name, error))
+            return listed_cases(self.sites[name], self.bundle_root, *given)
+        except ConfigError:
+            return {}
 
-    def _train(self, strategy: Strategy, start: Observer) -> History:
-        folder = self.folders.folder_of(strategy)
-        resume = self.resume and resuming.begun(folder)
-        federation = self.federation(strategy, folder, self.sites.names, observer=start)
-        with stopping_on_signals(federation.stop), quiet():
-            return federation.run(resume)
+    def client_maker(
+        self,
+        name: str,
+        folder: Path,
+        device: str,
+        datalist_file: Path | None = None,
+    ) -> Callable[[], FairMonaiAlgo]:
+        """Makes a site's client, here or in another process.
+
+        Args:
+            name: of the site.
+            folder: of the run.
+            device: for its training.
+            datalist_file: in place of that of the runs.
+        """
+        alone = ""
+        models = self.trained_alone
+        # A site whose file is not there says so when it looks for it.
+        if self.settings.adapt_epochs and models is not None and models.parent != folder:
+            alone = str((models / f"{name}.pt").absolute())
+        return partial(
+            bundle_client,
+            self.bundle_root,
+            name,
+            folder / "sites" / name,
+            dataset_dir=self.sites[name],
+            datalist_file=datalist_file or self.run_datalist(name),
+            groups=self.settings.groups,
+            rounds=self.settings.rounds,
+            **{**self.settings_of(name).of_client(), "device": device, "alone": alone},
+        )
+
+    def transport(self, folder: Path, names: Sequence[str]) -> Transport:
+        """Reaches the clients of some sites: in this process, or in several.
+
+        Args:
+            folder: of the run.
+            names: of the sites.
+        """
+        number = self.jobs.workers(len(names), self.settings.threads)
+        places = dict.fromkeys(names, 0)
+        if number > 1:
+            # How much a site has to do, roughly.
+            files = {name: 1 + sum(1 for _ in self.sites[name].rglob("*")) for name in names}
+            places = dealt_out(files, number)
+        devices = self.jobs.devices_of(number)
+        clients = {}
+        for name in names:
+            clients[name] = self.client_maker(name, folder, devices[places[name]])
+        return InProcess(clients) if number == 1 else WorkerClients(clients, places)
+
+    # ---- the model
+
+    def first_model(self) -> tuple[Weights, ModelSpec]:
+        """The model that every run begins with."""
+        with own_random_state(self.settings.seed):
+            return self._initial_model()
+
+    def _initial_model(self) -> tuple[Weights, ModelSpec]:
+        """The same under the caller's seed."""
+        given = self.settings
+        return initial_model(given.bundle_root, given.overrides, given.initial, given.config)
+
+    # ---- a run
 
     def federation(
         self, strategy: Strategy, folder: Path, names: Sequence[str], **changes: Any
@@ -165,7 +208,7 @@ class BundleRuns:
         """
         arguments = {
             "guards": self.guards,
-            "recipe": self.recipe(),
+            "recipe": self.recipe,
             **self.settings.keywords(),
             **changes,
         }
@@ -174,104 +217,110 @@ class BundleRuns:
             strategy, transport, initial=self._initial_model, run_dir=folder, **arguments
         )
 
-    # ---- its model
+    def for_turn(self, turn: Turn) -> BundleRuns:
+        """These runs with the processes and devices that a turn allows."""
+        # What a process that ended has left is gone on with.
+        resume = self.settings.resume or turn.again
+        settings = replace(self.settings, resume=resume)
+        return replace(self, settings=settings, jobs=Jobs(turn.jobs, turn.devices))
 
-    def first_model(self) -> tuple[Weights, ModelSpec]:
-        """The model that every run begins with."""
-        with own_random_state(self.settings.seed):
-            return self._initial_model()
-
-    def _initial_model(self) -> tuple[Weights, ModelSpec]:
-        """The same under the caller's seed."""
-        given = self.settings
-        return initial_model(given.bundle_root, given.overrides, given.initial, given.config)
-
-    def recipe(self) -> ModelRecipe | None:
-        """The recipe of the models; ``None`` where the bundle declares none."""
-        given = self.settings
-        return bundle_recipe(
-            given.bundle_root,
-            given.overrides,
-            given.config,
-            given.sites,
-            local_epochs=given.local_epochs,
-            full_run=given.full_run,
-        )
-
-    # ---- its clients
-
-    def transport(self, folder: Path, names: Sequence[str]) -> Transport:
-        """Reaches the clients of some sites: in this process, or in several.
+    def run_strategy(self, strategy: Strategy, turn: Turn) -> History | Failed:
+        """Train the run of one strategy; nothing is checked again.
 
         Args:
-            folder: of the run.
-            names: of the sites.
+            strategy: one of the comparison, which may have more.
+            turn: what this run may use.
+
+        Returns:
+            Its history; or, in a comparison, why this run alone failed.
+
+        Raises:
+            Exception: what ends a single run, or what other runs would meet, too, as a full disk.
         """
-        number = self.jobs.workers(len(names), self.settings.threads)
-        places = dict.fromkeys(names, 0)
-        if number > 1:
-            places = dealt_out({name: self.sites.cases[name] for name in names}, number)
-        devices = self.jobs.devices_of(number)
-        clients = {}
-        for name in names:
-            device = devices[places[name]]
-            alone = self._model_trained_alone(name, folder)
-            clients[name] = self.sites.client_maker(name, folder, device, alone=alone)
-        if number == 1:
-            return InProcess(clients)
-        return WorkerClients(clients, places)
+        runs = self.for_turn(turn)
+        folder = self.folder_of(strategy.name)
+        try:
+            federation = runs.federation(strategy, folder, list(self.sites))
+            with stopping_on_signals(federation.stop), quiet():
+                return federation.run(runs.settings.resume and resuming.begun(folder))
+        except CONCERNS_ALL:
+            raise
+        except Exception as error:
+            if len(self.strategies) == 1:
+                raise
+            return Failed(logged_failure(strategy.name, error))
 
-    def _model_trained_alone(self, name: str, folder: Path) -> str:
-        """File of the model that a site trained alone, in another run; empty where nobody did.
+    # ---- what is there before anything is trained
 
-        A site whose file is not there says so when it looks for it.
+    def config(self) -> dict[str, Any]:
+        """What was asked for, and the hashes of the bundle's files.
+
+        A resumed run compares its own with it (:func:`~monai_fairfl.run.resuming.check_training`).
+        """
+        settings = self.settings
+        files = resuming.config_files({"config": settings.config, "sites": settings.sites})
+        federation = settings.keywords()
+        del federation["rounds"]
+        # In the first process only: guards that were sent to another one are not these objects.
+        if self.guards is not DEFAULT:
+            federation["guards"] = config_of(self.guards)
+        devices = list(dict.fromkeys(self.jobs.devices))
+        return {
+            "package": __version__,
+            "bundle": self.bundle_root.absolute().name,
+            "files": digests_of_configs(self.bundle_root, files),
+            "strategies": [*self.previous(), *self.strategies],
+            "sites": {name: settings.sites.get(name, {}) for name in self.sites},
+            "data": {name: str(folder) for name, folder in self.sites.items()},
+            "config": settings.config,
+            "overrides": settings.overrides,
+            "rounds": settings.rounds,
+            "local_epochs": settings.local_epochs,
+            "device": devices[0] if len(devices) == 1 else devices,
+            "amp": settings.amp,
+            "federation": federation,
+        }
+
+    def digest_of_training(self) -> str:
+        """A digest of all that decides what a coalition trains: other settings, another digest."""
+        config = self.config()
+        config["files"].pop("federate.json", None)
+        guards = config["federation"].get("guards")
+        federation = {**self.settings.compared(), "guards": guards}
+        of_all_runs = {"package": None, "strategies": None, "initial": self.settings.initial}
+        config = {**config, **of_all_runs, "federation": federation}
+        text = json.dumps(config, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def write_start(
+        self,
+        digests: Mapping[str, Sequence[str]],
+        strategies: Sequence[Strategy],
+        valuations: Sequence[str],
+    ) -> None:
+        """Write ``settings.json``, which the report reads, too, and digests of the sites' cases.
 
         Args:
-            name: of the site.
-            folder: of the run.
+            digests: site -> digests of its cases.
+            strategies: of these runs.
+            valuations: names of those that are made of the finished runs.
         """
-        if not self.settings.adapt_epochs or self.trained_alone is None:
-            return ""
-        if self.trained_alone.parent == folder:
-            # This is the run that trains alone.
-            return ""
-        return str((self.trained_alone / f"{name}.pt").absolute())
-
-
-class _Start(Observer):
-    """Notes that a run has started, and calls a function before anything of it is written."""
-
-    def __init__(self, write_start: Callable[[], None]):
-        self.has_come = False
-        self._write_start = write_start
-
-    def run_started(self) -> None:
-        self.has_come = True
-        self._write_start()
-
-
-def logged_failure(name: str, error: Exception) -> str:
-    """Log that strategy ``name`` failed, and return why, in words.
-
-    The log has the traceback where the error is a fault of the code.
-    """
-    if isinstance(error, FairFLError):
-        logger.error("%s failed: %s", name, error)
-        return str(error)
-    logger.error("%s failed", name, exc_info=error)
-    return in_words(error)
-
-
-def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies") -> SomeFailed:
-    """The error that ends a comparison in which some runs failed.
-
-    Args:
-        failed: name of each -> reason.
-        number: of all runs.
-        what: the runs are called.
-    """
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-    return SomeFailed(
-        f"{len(failed)} of {number} {what} failed ({reasons}). What the others reached is "
-        f"not lost. The same command with --resume True tries again: {', '.join(failed)}"
-    )
+        settings = self.settings
+        # With these of federate.json the same runs can be gone on with.
+        keys = {name: getattr(settings, name) for name in rows_of(LEAD) if name not in NOT_AGAIN}
+        for name in ("bundle_root", "sites_root"):
+            keys[name] = str(Path(keys[name]).absolute())
+        keys["strategies"] = [configuration_of(strategy) for strategy in strategies]
+        if keys["guards"] is not None:
+            keys["guards"] = config_of(self.guards)
+        config = {
+            **self.config(),
+            "valuations": valuations,
+            "full_run": settings.full_run,
+            "share_cases": settings.share_cases,
+            "keys": keys,
+        }
+        files = resuming.files_to_write(self.run_dir / "datalists", digests)
+        files[self.run_dir / resuming.SETTINGS] = json.dumps(config, indent=4, default=str).encode()
+        for file, content in files.items():
+            write_atomically(file, content)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.shipped import TRAIN
@@ -171,7 +172,7 @@ class Settings(SiteSettings, RunSettings):
     )
     initial: str | None = setting(None, TRAINING, by=(LEAD,))
     seeds: Sequence[int] | None = setting(None, TRAINING, FREE, by=(LEAD,))
-    folds: int | None = setting(None, TRAINING, FREE, by=(LEAD,))
+    folds: int | None = setting(None, TRAINING, FREE, allowed="[2, inf)", by=(LEAD,))
     full_run: Any = setting("bundle", TRAINING, FREE, written=None, by=(LEAD, BUNDLE))
     devices: Sequence[str] | None = setting((), PROCESSES, FREE, by=(LEAD,))
     jobs: int | str | None = setting(1, PROCESSES, FREE, written="auto", by=(LEAD,))
@@ -236,3 +237,37 @@ def federate_config(own: Mapping[str, Any]) -> dict[str, Any]:
     content["initialize"] = ["$check_config(@bundle_root)"]
     content["run"] = ["$@federation.run()"]
     return content
+
+
+def recipe_file(bundle: Path, name: str) -> Path:
+    """The bundle's overlay of ``federate.json`` for a recipe: its length and configuration.
+
+    Raises:
+        ConfigError: naming the recipes that there are.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> recipe_file(find_bundle("prostate_mri_segmentation"), "strong").name
+    'federate_strong.json'
+    """
+    files = {file.stem[9:]: file for file in bundle.glob("configs/federate_*.json")}
+    if name not in files:
+        known = f"name {' or '.join(sorted(files))}, or leave" if files else "leave"
+        raise ConfigError(f"{bundle} has no recipe {name!r}: {known} --recipe out")
+    return files[name]
+
+
+def quick_file(bundle: Path) -> Path:
+    """The bundle's overlay of ``federate.json`` for a first look of minutes.
+
+    It has fewer rounds, smaller images and a smaller network.
+
+    Raises:
+        ConfigError: when the bundle has none.
+    """
+    file = bundle / "configs" / "quick.json"
+    if not file.is_file():
+        raise ConfigError(
+            f"{file} does not exist: a first look needs its rounds, local_epochs and overrides; "
+            "write them there, or give --rounds, --local-epochs and --overrides"
+        )
+    return file

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from monai.bundle import ConfigParser
 from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl.bundle import configuration
@@ -40,11 +41,6 @@ def evaluation_files(bundle_root: str | Path) -> list[str]:
     return [file for file in files if (Path(bundle_root) / file).exists()]
 
 
-def has_evaluation(bundle_root: str | Path) -> bool:
-    """Whether the bundle can score test cases."""
-    return bool(evaluation_files(bundle_root))
-
-
 def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
     """What the bundle can measure at the end of a run, of the model that each site would use.
 
@@ -57,10 +53,11 @@ def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
     >>> closing_measurements(find_bundle("fundus_disc_cup_segmentation"))
     ('score', 'test_score')
     """
-    if not has_evaluation(bundle_root):
-        return ("score",)
     root = Path(bundle_root)
-    files = [file for file in (*TRAIN, *evaluation_files(root)) if (root / file).exists()]
+    evaluation = evaluation_files(root)
+    if not evaluation:
+        return ("score",)
+    files = [file for file in (*TRAIN, *evaluation) if (root / file).exists()]
     if HD95 not in configuration.train_config(root, {}, files):
         return ("score", "test_score")
     return ("score", "test_score", "test_hd95")
@@ -114,7 +111,7 @@ def bundle_client(
     datalist = Path(datalist_file or folder / "datalist.json")
     known = {
         "site": site,
-        "group": _group_of(site, groups or {}),
+        "group": "".join(name for name, sites in (groups or {}).items() if site in sites),
         "datalist_file": str(datalist.absolute()),
         "ckpt_dir": str(folder / "models"),
         "output_dir": str(folder / "eval"),
@@ -142,14 +139,6 @@ def bundle_client(
     )
 
 
-def _group_of(site: str, groups: Mapping[str, Sequence[str]]) -> str:
-    """The name of the group that ``site`` is in; empty where it is in none."""
-    for name, sites in groups.items():
-        if site in sites:
-            return name
-    return ""
-
-
 def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
     """The number of different images of a site that a measurement of features compares.
 
@@ -168,6 +157,36 @@ def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
         client.finalize()
 
 
+def check_files(
+    bundle_root: Path,
+    dataset_dir: str | Path,
+    overrides: Mapping[str, Any],
+    cases: Sequence[CaseFiles] | None = None,
+) -> None:
+    """Check a site's files as a federation does: by the ``check`` of ``federate.json``.
+
+    Args:
+        bundle_root: of the bundle; nothing is checked where it has no such key.
+        dataset_dir: the site's images and labels.
+        overrides: of the training configuration.
+        cases: of a data list, with absolute paths; ``None``: all that the site has.
+
+    Raises:
+        DataError: naming each file and fix.
+    """
+    file = bundle_root / configuration.FEDERATE
+    if not file.exists():
+        return
+    parser = ConfigParser(configuration.read_keys(file))
+    parser["bundle_root"] = str(bundle_root)
+    check = configuration.parsed_value(parser, "check")
+    if check is not None:
+        given = configuration.settings_of_files(overrides)
+        if cases is not None:
+            given["cases"] = cases
+        check(str(dataset_dir), **given)
+
+
 def listed_cases(
     site_dir: str | Path,
     bundle_root: str | Path,
@@ -175,14 +194,14 @@ def listed_cases(
     overrides: Mapping[str, Any] | None = None,
     file: Path | None = None,
 ) -> dict[str, list[CaseFiles]]:
-    """The cases that a bundle lists at a site, by part; nothing is written.
+    """The cases that a bundle lists at a site, by part.
 
     Args:
         site_dir: the site's folder.
         bundle_root: of the bundle.
         config: its training configuration.
         overrides: of the configuration.
-        file: the site's data list, which is read where it is there.
+        file: the site's data list; made where it is missing. ``None``: nothing is read or written.
 
     Raises:
         DataError: there are none, or too few for a split.
@@ -190,12 +209,11 @@ def listed_cases(
     """
     root = Path(bundle_root).absolute()
     parser = configuration.train_config(root, overrides or {}, config)
-    if "datalist" not in parser:
+    if "datalist" not in parser or "dataset_dir" not in parser:
         raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
     parser["bundle_root"] = str(root)
     parser["dataset_dir"] = configuration.data_folder_of(parser, str(site_dir))
-    # Nothing is written beside the run.
-    parser["datalist_file"] = str(file) if file is not None and file.exists() else None
+    parser["datalist_file"] = None if file is None else str(file)
     try:
         parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
     except Exception as error:  # whatever an expression of the bundle raises

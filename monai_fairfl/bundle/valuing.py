@@ -5,20 +5,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.initial import digests_of_configs
-from monai_fairfl.bundle.run_config import digest_of_training
 from monai_fairfl.bundle.runs import BundleRuns
-from monai_fairfl.bundle.runs_display import deal_out, display_of, show_text
+from monai_fairfl.bundle.trainings import deal_out, show_text
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Weights
 from monai_fairfl.run.checkpoint import Checkpoints
-from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies import FedAvg, Strategy
@@ -39,30 +37,23 @@ class RunsValuer:
 
     Args:
         runs: of the federation.
-        finished: name of a strategy -> folder of its finished run of all sites.
-        write_start: writes what is there before coalitions are trained beside each other.
+        histories: of the finished runs.
     """
 
     runs: BundleRuns
-    finished: Mapping[str, Path]
-    write_start: Callable[[], None]
+    histories: Sequence[History]
 
-    def value(self, valuations: Sequence[RunValuation], histories: Sequence[History]) -> None:
-        """Make every valuation of every run.
-
-        Args:
-            valuations: in their order.
-            histories: of the finished runs.
+    def value(self, valuations: Sequence[RunValuation]) -> None:
+        """Make every valuation of every run, in their order.
 
         Raises:
             FederationError: when a run cannot be valued, or a training was stopped.
         """
-        runs, names = self.runs, self.runs.sites.names
-        digest = digest_of_training(runs)
-        retrained = runs.folders.run_dir / "valuations" / f"retrained-{digest}"
-        evaluation = digests_of_configs(runs.sites.bundle_root).get("evaluate.json", "")
+        runs, names = self.runs, list(self.runs.sites)
+        retrained = runs.run_dir / "valuations" / f"retrained-{runs.digest_of_training()}"
+        evaluation = digests_of_configs(runs.bundle_root).get("evaluate.json", "")
         with quiet(), torch_threads(runs.settings.threads):
-            for history in histories:
+            for history in self.histories:
                 folder = history.run_dir
                 expected, facts = runs.settings.expected({}), Facts(records=history.records)
                 panel = Panel(runs.transport(folder, names), names, expected=expected, facts=facts)
@@ -93,15 +84,11 @@ class RunsValuer:
         for coalition, folder in coalitions.items():
             if coalition and self._model_of_finished_run(coalition, strategy or FedAvg()) is None:
                 pieces[folder.name] = partial(_train_apart, self, coalition, strategy, folder)
-        most = len(pieces) * len(runs.sites.names)
-        jobs = runs.jobs.workers(most, runs.settings.threads)
-        beside = at_a_time(pieces, jobs)
-        if beside == 1:
+        jobs = runs.jobs.workers(len(pieces) * len(runs.sites), runs.settings.threads)
+        if at_a_time(pieces, jobs) == 1:
             return
-        # Once, here: several processes would write it at a time.
-        self.write_start()
-        with display_of(list(pieces), runs.settings.rounds, beside) as display:
-            found, stopped = deal_out([pieces], runs.jobs.devices_of(jobs), display)
+        rounds = dict.fromkeys(pieces, runs.settings.rounds)
+        found, stopped = deal_out([pieces], runs.jobs.devices_of(jobs), rounds)
         if stopped:
             raise FederationError(STOPPED)
         for title, result in found.items():
@@ -149,15 +136,19 @@ class RunsValuer:
     def _model_of_finished_run(
         self, coalition: frozenset[str], strategy: Strategy
     ) -> Weights | None:
-        """The model of the finished run of all sites, if no other site ever took part in it."""
-        run = self.finished.get(strategy.name)
-        if run is None or coalition != set(self.runs.sites.names):
+        """The model of the finished run of all sites, if none was ever missing in it."""
+        names = set(self.runs.sites)
+        if coalition != names or self.runs.settings.clients_per_round is not None:
             return None
-        records = read_ledger(run / "ledger.jsonl")
-        if not trained_by(records, sorted(coalition), self.runs.settings.clients_per_round):
-            return None
-        checkpoint = Checkpoints(run / "checkpoints").load()
-        return None if checkpoint is None else checkpoint.weights
+        for history in self.histories:
+            took_part = [{*history.records[0]["clients"]}]
+            for record in history.rounds:
+                took_part.append({*record["clients"]} - {*record["missing"]})
+            is_of_strategy = history.records[0]["name"] == strategy.name
+            if is_of_strategy and all(clients == names for clients in took_part):
+                checkpoint = Checkpoints(history.run_dir / "checkpoints").load()
+                return None if checkpoint is None else checkpoint.weights
+        return None
 
 
 def _train_apart(
@@ -165,30 +156,3 @@ def _train_apart(
 ) -> None:
     """Train one coalition to its end, so that its model is there when somebody asks for it."""
     replace(valuer, runs=valuer.runs.for_turn(turn)).train(coalition, strategy, folder)
-
-
-def trained_by(
-    records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
-) -> bool:
-    """Whether just these clients trained a run's model in every round, and none was ever missing.
-
-    Args:
-        records: of the run's ledger.
-        clients: names of the clients in question.
-        per_round: how many of them a round samples; ``None``: all.
-
-    >>> rounds = [{"kind": "round", "clients": ["A", "B"], "missing": {}}]
-    >>> run = [{"kind": "start", "clients": ["A", "B"]}, *rounds]
-    >>> trained_by(run, ["A", "B"], None), trained_by(run, ["A"], None)
-    (True, False)
-    """
-    if set(records[0]["clients"]) != set(clients):
-        return False
-    size = min(len(clients), per_round or len(clients))
-    for record in records:
-        if record["kind"] != "round":
-            continue
-        others = set(record["clients"]) - set(clients)
-        if others or record["missing"] or len(record["clients"]) != size:
-            return False
-    return True

@@ -376,14 +376,13 @@ def _write_lists(args: argparse.Namespace) -> Answer:
         is_one = root in folders.values()
         files = {site: out if is_one else out / f"{site}.json" for site in folders}
         there = [str(file) for file in files.values() if file.exists()]
-        names = {str(folder): site for site, folder in folders.items()}
         sites: dict[str, dict[str, Any]] = {}
 
-        def check(folder: str) -> None:
-            _reading(names[folder])
-            sites[names[folder]] = check_cases(folder, structures, stereo=STEREO[args.stereo])
+        def check(site: str, folder: Path) -> None:
+            _reading(site)
+            sites[site] = check_cases(folder, structures, stereo=STEREO[args.stereo])
 
-        check_sites({site: folder for folder, site in names.items()}, check)
+        check_sites(folders, check)
         for site, found in sites.items():
             values = found.get("values")
             parts = site_datalist(folders[site], files[site], structures, values, **split)

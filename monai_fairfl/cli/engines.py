@@ -60,7 +60,7 @@ def _job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
         ConfigError: when there is no such recipe, or the file is none.
     """
     from monai_fairfl.bundle.configuration import FEDERATE, read_keys
-    from monai_fairfl.bundle.first_look import quick_file, recipe_file
+    from monai_fairfl.bundle.settings import quick_file, recipe_file
     from monai_fairfl.cli.running import keys_in
 
     files = [bundle / FEDERATE]
@@ -174,7 +174,7 @@ def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
         run: its folder, where the server records the time of each round.
         name: of the run.
     """
-    from monai_fairfl.bundle.runs_display import RunsDisplay
+    from monai_fairfl.bundle.trainings import RunsDisplay
     from monai_fairfl.run.checkpoint import Schedule
 
     ended = threading.Event()

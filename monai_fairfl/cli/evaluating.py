@@ -15,9 +15,9 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.bundle.adaptation import (
-    check_listed,
     files_of,
     recipe_of_training,
+    scores_at_site,
     values_of,
     values_of_list,
 )
@@ -26,13 +26,11 @@ from monai_fairfl.bundle.checks import check_sites
 from monai_fairfl.bundle.configuration import (
     FEDERATE,
     read_keys,
-    settings_of_files,
     takes_any_folder,
     train_config,
 )
 from monai_fairfl.bundle.shipped import TRAIN
-from monai_fairfl.bundle.site import listed_cases
-from monai_fairfl.bundle.site_scores import scores_at_site
+from monai_fairfl.bundle.site import check_files, listed_cases
 from monai_fairfl.cli.named_models import (
     bundle_of_model,
     model_file,
@@ -177,22 +175,18 @@ class Evaluator:
 
     def check(self, sites: Mapping[str, Path], lists: Mapping[str, Path]) -> None:
         """Check the test cases of all hospitals before any is scored."""
-        names = {str(folder): site for site, folder in sites.items()}
 
-        def check(folder: str) -> None:
-            site = names[folder]
-            cases = cases_of_list(lists[site], Path(folder), ("testing",))
+        def check(site: str, folder: Path) -> None:
+            cases = cases_of_list(lists[site], folder, ("testing",))
             for case in cases:
                 image = case["image"]
                 if image != image.encode(errors="replace").decode():
                     # MONAI writes the names into its tables of scores.
                     raise DataError(f"{image!r}: this path is not UTF-8: rename the file or folder")
-            training = train_config(self.bundle, {}, self.adopted or TRAIN)
-            training.update(settings_of_files(self._own_values(site)))
-            check_listed(self.bundle, Path(folder), cases, training)
+            check_files(self.bundle, folder, self._own_values(site), cases)
 
         with warnings_as_notes() as notes:
-            check_sites({site: folder for folder, site in names.items()}, check)
+            check_sites(sites, check)
         for note in notes:
             say(f"note: {note}")
 

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
-from monai_fairfl.bundle.runs_display import shown_on
+from monai_fairfl.bundle.trainings import shown_on
 from monai_fairfl.errors import ConfigError, FairFLError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.utils.files import write_atomically
@@ -192,7 +192,7 @@ def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
         inside.enter_context(redirect_stdout(stream))
         inside.enter_context(redirect_stderr(stream))
         inside.enter_context(data_notes_to(lambda note: logger.warning("%s", note)))
-        inside.enter_context(shown_on(console, rest_in_log=True))
+        inside.enter_context(shown_on(console))
         logger.addHandler(shown)
         try:
             yield

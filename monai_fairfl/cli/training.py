@@ -68,7 +68,7 @@ def _line_of(
     if args.out is not None:
         out = out_folder(args.out, "")
         safe_name(out.name, "the last part of --out", LONGEST_NAME)
-    from monai_fairfl.bundle.first_look import quick_file, recipe_file
+    from monai_fairfl.bundle.settings import quick_file, recipe_file
     from monai_fairfl.cli.choosing import chosen_bundle
     from monai_fairfl.cli.running import federation_line, keys_in
 
@@ -225,7 +225,7 @@ def compare(args: argparse.Namespace) -> Answer:
 
     line = _line_of(args, "compare", args.strategy, seeds=[0])
     out = Path(line.keys["run_dir"])
-    from monai_fairfl.bundle.runs import SomeFailed
+    from monai_fairfl.bundle.trainings import SomeFailed
 
     code, failed = 0, ""
     try:
@@ -258,7 +258,7 @@ def try_(args: argparse.Namespace) -> Answer:
     """
     root = Path(args.folder).absolute()
     out = out_folder(args.out, f"try-{root.name}")
-    from monai_fairfl.bundle.first_look import quick_file
+    from monai_fairfl.bundle.settings import quick_file
     from monai_fairfl.cli.choosing import chosen_bundle
     from monai_fairfl.cli.running import federation_line
 
@@ -338,7 +338,7 @@ def demo(args: argparse.Namespace) -> Answer:
         return Answer({"folder": str(out), "sites": sites}, text)
     if args.kind != "demo":
         raise ConfigError(f"--kind {args.kind} is for --data-only: then train what it has written")
-    from monai_fairfl.bundle.first_look import quick_file
+    from monai_fairfl.bundle.settings import quick_file
     from monai_fairfl.bundle.shipped import find_bundle
     from monai_fairfl.cli.choosing import PROSTATE
     from monai_fairfl.cli.running import federation_line

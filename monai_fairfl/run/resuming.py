@@ -58,13 +58,17 @@ def ended(folder: Path) -> bool:
     return bool(records) and records[-1]["kind"] == "end"
 
 
-def recorded_config(run_dir: Path) -> dict[str, Any]:
+def recorded_config(run_dir: Path, name: str = SETTINGS) -> dict[str, Any]:
     """What ``settings.json`` of a run or a comparison records; empty where there is none.
+
+    Args:
+        run_dir: its folder.
+        name: of another file.
 
     Raises:
         ConfigError: when the file is damaged.
     """
-    file = run_dir / SETTINGS
+    file = run_dir / name
     if not file.exists():
         return {}
     try:

@@ -28,7 +28,8 @@ from monai_fairfl.cli import main
 
 NAMES = ["FedAvg", "FedCE-sum"]
 SEEDS = ["1", "2"]  # the folds are those of seed 0, whatever the seeds
-FILES = ("cases.csv", "comparison.*", "plan.json", "cells/*/*/ledger.jsonl")
+# The page has the seconds of each round, which differ.
+FILES = ("cases.csv", "comparison.[cj]s*", "plan.json", "cells/*/*/ledger.jsonl")
 MODELS = ("cells/*/*/models/*.pt", "datalists/*/*.json")
 
 

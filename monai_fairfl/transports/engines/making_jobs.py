@@ -24,7 +24,7 @@ from monai_fairfl.bundle.initial import (
 from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
 from monai_fairfl.bundle.site import closing_measurements
-from monai_fairfl.bundle.sites import site_names
+from monai_fairfl.bundle.sites import chosen_sites
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean
 from monai_fairfl.run.resuming import ended
 from monai_fairfl.server.settings import RunSettings
@@ -115,8 +115,7 @@ def start_of(job: Job) -> Start:
     with own_random_state(job.run["seed"]):
         weights, spec = initial_model(root, overrides, job.initial_ckpt or None, config)
     full_run = configuration.full_run_of(root)
-    epochs = of_all.local_epochs
-    recipe = bundle_recipe(root, overrides, config, local_epochs=epochs, full_run=full_run)
+    recipe = bundle_recipe(root, of_all, {}, full_run)
     if job.initial_ckpt:
         warn_of_other_training(job.initial_ckpt, recipe)
     asked = {
@@ -140,7 +139,7 @@ def simulated_sites(sites_root: str | Path, chosen: Sequence[str] | None, bundle
         ConfigError: when the folder is missing or empty, or has no folder for a chosen site.
     """
     any_folder = configuration.takes_any_folder(locate_bundle(bundle))
-    return site_names(Path(sites_root), chosen, {}, any_folder)
+    return list(chosen_sites(Path(sites_root), chosen, {}, any_folder))
 
 
 @contextmanager

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.bundle import ConfigParser, ReferenceResolver
+from monai.bundle import ReferenceResolver
 from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
-from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.bundle.site import bundle_client, check_files
 from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
@@ -294,16 +294,10 @@ class Site:
             **settings.of_client(),
         )
         client.states.begin(request.run, request.run_id)
-        file = bundle_root / "configs" / "federate.json"
         # A site with the state of an earlier round passed the check in an earlier process.
         is_known = client.states.before(request.run, request.round)
-        if settings.check and not is_known and file.exists():
-            parser = ConfigParser()
-            parser.read_config(str(file))
-            parser["bundle_root"] = str(bundle_root)
-            check = configuration.parsed_value(parser, "check")
-            if check is not None:
-                check(str(images), **configuration.settings_of_files(settings.overrides))
+        if settings.check and not is_known:
+            check_files(bundle_root, images, settings.overrides)
         self._threads = settings.threads
         return client
 
