@@ -79,8 +79,8 @@ def check_start(
     FullRun.read(settings.full_run)
     runs.jobs.require_devices()
     train = configuration.train_config(runs.bundle_root, settings.overrides, settings.config)
-    for name in names:
-        of_site = settings.for_site(settings.sites.get(name, {}))
+    for additions in settings.sites.values():
+        of_site = settings.for_site(additions)
         configuration.train_config(runs.bundle_root, of_site.overrides, of_site.config)
     check_strategies(strategies, names, train, settings.clients_per_round)
     check_measurements(settings.evaluate, "evaluate", in_training=True)
@@ -94,7 +94,8 @@ def check_start(
     for strategy in strategies:
         # A federation refuses, where it is made, what its strategy cannot do with the settings.
         runs.federation(strategy, runs.folder_of(strategy.name), names)
-    check_valuations(valuations, runs.bundle_root, names, settings.keywords())
+    if valuations:
+        check_valuations(valuations, runs.bundle_root, names, settings.keywords())
     for valuation in valuations:
         # Its strategy could train all sites, too.
         if isinstance(valuation, Retraining) and valuation.strategy is not None:
