@@ -145,7 +145,10 @@ class BundleFederation:
             prepare()
         self.digests = check_start(self.runs, self.strategies, self.valuations)
         of_runs = [valuation.name for valuation in self.valuations]
-        self.runs.write_start(self.digests, self.strategies, of_runs)
+        start = self.runs.start_files(self.digests, self.strategies, of_runs)
+        if jobs > 1 and len(self.strategies) > 1:
+            # Here, once: several processes would write them at a time.
+            start.run_started()
         if self.settings.record_updates:
             # Of each round the model that was sent, and what every site sent back.
             weights, _ = self.runs.first_model()
@@ -160,7 +163,7 @@ class BundleFederation:
         for strategy in self.strategies:
             is_candidate = self.settings.adapt_epochs and isinstance(strategy, Standalone)
             turn = first if is_candidate else then
-            turn[strategy.name] = partial(self.runs.run_strategy, strategy)
+            turn[strategy.name] = partial(self.runs.run_strategy, strategy, start)
         rounds = dict.fromkeys([*first, *then], self.settings.rounds)
         found, stopped = deal_out([first, then], self.jobs.devices_of(jobs), rounds)
         failed = {}

@@ -27,6 +27,7 @@ from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.run import resuming
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History
+from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.registry import configuration_of
 from monai_fairfl.transports.in_process import InProcess
@@ -38,6 +39,25 @@ from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 
 NOT_AGAIN = ("check", "strategy", "run_dir", "resume", "valuations")
 """Keys that whoever goes on with a finished run gives anew, or leaves to ``federate.json``."""
+
+
+@dataclass(frozen=True)
+class StartFiles(Observer):
+    """Writes files when a run begins or goes on, before anything else of it is written.
+
+    A run that is refused writes none. Where they are there already, nothing is written: other runs
+    may be about to read them.
+
+    Args:
+        files: file -> content.
+    """
+
+    files: Mapping[Path, bytes]
+
+    def run_started(self) -> None:
+        for file, content in self.files.items():
+            if not file.exists() or file.read_bytes() != content:
+                write_atomically(file, content)
 
 
 @dataclass(frozen=True)
@@ -224,11 +244,12 @@ class BundleRuns:
         settings = replace(self.settings, resume=resume)
         return replace(self, settings=settings, jobs=Jobs(turn.jobs, turn.devices))
 
-    def run_strategy(self, strategy: Strategy, turn: Turn) -> History | Failed:
+    def run_strategy(self, strategy: Strategy, start: StartFiles, turn: Turn) -> History | Failed:
         """Train the run of one strategy; nothing is checked again.
 
         Args:
             strategy: one of the comparison, which may have more.
+            start: as of :meth:`start_files`.
             turn: what this run may use.
 
         Returns:
@@ -240,7 +261,7 @@ class BundleRuns:
         runs = self.for_turn(turn)
         folder = self.folder_of(strategy.name)
         try:
-            federation = runs.federation(strategy, folder, list(self.sites))
+            federation = runs.federation(strategy, folder, [*self.sites], observer=start)
             with stopping_on_signals(federation.stop), quiet():
                 return federation.run(runs.settings.resume and resuming.begun(folder))
         except CONCERNS_ALL:
@@ -292,13 +313,13 @@ class BundleRuns:
         text = json.dumps(config, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def write_start(
+    def start_files(
         self,
         digests: Mapping[str, Sequence[str]],
         strategies: Sequence[Strategy],
         valuations: Sequence[str],
-    ) -> None:
-        """Write ``settings.json``, which the report reads, too, and digests of the sites' cases.
+    ) -> StartFiles:
+        """``settings.json``, which the report reads, too, and the digests of the sites' cases.
 
         Args:
             digests: site -> digests of its cases.
@@ -322,5 +343,4 @@ class BundleRuns:
         }
         files = resuming.files_to_write(self.run_dir / "datalists", digests)
         files[self.run_dir / resuming.SETTINGS] = json.dumps(config, indent=4, default=str).encode()
-        for file, content in files.items():
-            write_atomically(file, content)
+        return StartFiles(files)
