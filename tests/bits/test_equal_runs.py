@@ -16,16 +16,13 @@ from helpers import odd_federation
 from helpers.driving import LeastSquares
 from helpers.faulty_transports import ReorderingTransport
 from helpers.least_squares_federation import (
-    ROUNDS,
     TARGETS,
     clients,
     federation,
     ledger_bytes,
-    watching,
 )
 
-from monai_fairfl import Reply, Request, seed_of
-from monai_fairfl.run import Ledger, digest_of
+from monai_fairfl import Reply, Request
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Strategy
 from monai_fairfl.transports.workers import WorkerClients, dealt_out
 
@@ -88,43 +85,3 @@ def test_clients_are_drawn_by_seed_and_round(tmp_path: Path) -> None:
     assert {len(of_round) for of_round in first} == {2} and len(set(first)) == 3
     assert drawn(tmp_path / "again") == first
     assert drawn(tmp_path / "other", seed=1) != first
-
-
-def test_requests_carry_seed_run_and_head_and_the_last_ones_the_head_of_the_whole(
-    tmp_path: Path,
-) -> None:
-    seen: list[Request] = []
-    federation(tmp_path, transport=watching(seen.append)).run()
-    training = [request for request in seen if request.task == "train"]
-    assert {request.run for request in seen} == {"run"}
-    assert len({request.run_id for request in seen}) == 1 and seen[0].run_id
-    seeds = {seed_of(0, c, number) for c in "ABC" for number in range(ROUNDS)}
-    assert {request.seed for request in training} == seeds
-    assert all("global_score" in request.measure for request in training)
-    heads = Ledger(tmp_path / "run" / "ledger.jsonl").heads
-    for request in training:
-        assert request.ledger_head == heads[request.round]
-
-    closing, last = seen[12:15], seen[15:]
-    assert {(request.measure, request.round) for request in closing} == {(("score",), 4)}
-    assert {request.ledger_head for request in closing} == {heads[-2]}
-    assert [request.client for request in last] == list(TARGETS)
-    for request in last:
-        assert (request.context, dict(request.weights), request.measure) == ({"ended": 1}, {}, ())
-        assert request.ledger_head == heads[-1]
-
-
-def test_a_digest_depends_on_values_names_types_and_shapes_and_not_on_order() -> None:
-    base = {"a": torch.arange(4.0), "b": torch.tensor(1)}
-    others = [
-        {**base, "a": torch.arange(4.0) + 1e-6},
-        {**base, "a": torch.arange(4.0).view(2, 2)},
-        # Zeros have the same bytes in both types.
-        {**base, "b": torch.tensor(1, dtype=torch.int32)},
-        {"A": base["a"], "b": base["b"]},
-        {**base, "b": torch.tensor(True)},
-    ]
-    assert digest_of(base) == digest_of(dict(reversed(base.items())))
-    assert len({digest_of(base), *map(digest_of, others)}) == 6
-    single, double = torch.zeros(2, dtype=torch.int32), torch.zeros(2, dtype=torch.float32)
-    assert digest_of({"a": single}) != digest_of({"a": double})

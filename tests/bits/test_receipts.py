@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from helpers.faults_of_folders import Records, forge
 from helpers.made_once import MadeOnce
 from helpers.tiny_networks import SITES, federation, receipts_of
 
-from monai_fairfl import Reply, Request, read_ledger
+from monai_fairfl import read_ledger
 from monai_fairfl.audit import (
     Proof,
     check_head,
@@ -91,17 +90,6 @@ def test_a_manipulation_that_the_chain_does_not_show_is_found_by_a_receipt(
     assert proof(run).covered < 5
 
 
-@pytest.mark.parametrize("sites", [("oak",), ("oak", "oak")], ids=["once", "given twice"])
-def test_the_last_record_which_no_chain_covers_is_covered_by_the_closing_message(
-    sites: tuple[str, ...], run: Path
-) -> None:
-    forge(run / "run", lambda records: records[-1]["best"].update(score=1.0))
-    found = proof(run, *sites)
-    assert (found.covered, found.notes) == (4, ())
-    assert len(found.problems) == len(sites)
-    assert "oak" in found.problems[0] and "the end" in found.problems[0]
-
-
 def test_an_update_that_its_client_did_not_send_is_named(run: Path) -> None:
     """A server that invents an update also invents its digest, before it sends any head."""
     change_receipts(receipts_of(run, "beech"), update="0" * 64)
@@ -125,74 +113,4 @@ def test_a_head_covers_the_records_up_to_its_own_and_no_further(run: Path) -> No
         check_head(run, heads[0])
 
 
-def test_an_end_that_a_longer_run_replaced_is_noted_and_no_problem(run: Path) -> None:
-    federation(FedCE(), run, rounds=4).run(resume=True)
-    found = proof(run, "elm")
-    assert (found.records, found.covered, found.problems) == (6, 6, ())
-    (note,) = found.notes
-    assert "elm" in note and "the end" in note
-
-
-def test_every_request_leaves_a_receipt_with_its_head(run: Path) -> None:
-    heads = heads_of(run)
-    records = read_ledger(run / "run" / "ledger.jsonl")
-    *rounds, closing, end = read_receipts(receipts_of(run, "elm"))
-    for number, receipt in enumerate(rounds):
-        assert (receipt.client, receipt.run, receipt.round) == ("elm", "run", number)
-        assert (receipt.head, receipt.records) == (heads[number], number + 1)
-        assert receipt.update == records[number + 1]["digests"]["elm"]
-    assert (closing.head, closing.update, closing.ended) == (heads[3], None, False)
-    assert (end.head, end.update, end.ended, end.records) == (heads[4], None, True, 5)
-
-
-def test_receipts_of_other_runs_and_damaged_files_are_named(run: Path, tmp_path: Path) -> None:
-    file = receipts_of(run, "ash")
-    count = len(read_receipts(file))
-    with file.open("a") as opened:
-        opened.write('{"client": "ash", "ru')  # a crash cut it short
-    assert len(read_receipts(file)) == count
-    with pytest.raises(ConfigError, match="no receipt"):
-        check_receipts(run / "run", [])
-    file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
-    change_receipts(file, run="other")
-    with pytest.raises(ConfigError, match="'run'.*other"):
-        proof(run, "ash")
-    assert proof(run, "ash", "elm").problems == ()
-    with pytest.raises(ConfigError, match="absent.jsonl"):
-        read_receipts(tmp_path / "absent.jsonl")
-    for line in ('"a"', '{"round": "two"}', '{"round": 1, "head": 3}', '{"round": -1}'):
-        file.write_text(line + "\n")
-        with pytest.raises(ConfigError, match="receipts.jsonl, line 1"):
-            read_receipts(file)
-
-
 # --- the digests of updates
-
-
-def test_a_digest_of_another_form_does_not_count_and_ends_nothing(tmp_path: Path) -> None:
-    stated: list[Any] = ["", "ab", "AB" * 32, "x" * 64, "ab" * 33, 5, None, ["a"]]
-
-    def state(request: Request, reply: Reply) -> Reply:
-        return (
-            replace(reply, digest=stated[request.round % len(stated)])
-            if request.client == "elm"
-            else reply
-        )
-
-    run = federation(FedCE(), tmp_path, state, rounds=len(stated)).run()
-    for record in run.rounds:
-        assert sorted(record["digests"]) == [site for site in SITES if site != "elm"]
-        assert record["missing"] == {}
-
-
-def test_a_transport_that_fails_at_the_last_message_does_not_undo_the_run(tmp_path: Path) -> None:
-    run = federation(FedCE(), tmp_path, rounds=1)
-    send = run.transport.ask
-
-    def ask(requests: Any, timeout: Any = None) -> Any:
-        if any(request.context.get("ended") for request in requests):
-            raise OSError("the line is dead")
-        return send(requests, timeout)
-
-    run.transport.ask = ask  # type: ignore[method-assign]
-    assert run.run().finished and proof(tmp_path, "ash").covered == 2

@@ -64,64 +64,6 @@ def test_a_run_is_replayed_with_an_absent_site_and_numbers_that_were_dropped(
     assert assert_exact(tmp_path / "run", 4).numbers >= 15
 
 
-def test_a_site_whose_update_was_cut_is_not_asked_for_its_error(tmp_path: Path) -> None:
-    """In round 0 ash's update is cut, and oak sends that of elm."""
-    sent: dict[str, Any] = {}
-    taken_out: dict[str, float] = {}
-
-    def attack(request: Request, reply: Reply) -> Reply:
-        sent[request.client] = reply.update
-        if request.round == 1:
-            taken_out[request.client] = request.context["previous_weight"]
-        update = reply.update
-        if update is not None and request.round == 0 and request.client in ("ash", "oak"):
-            factor, of = (50.0, "ash") if request.client == "ash" else (1.0, "elm")
-            update = {name: tensor * factor for name, tensor in sent[of].items()}
-        return replace(reply, update=update)
-
-    first, second, *_ = federation(FedCE(), tmp_path, attack, rounds=3).run().rounds
-    assert [verdict["action"] for verdict in first["verdicts"]["ash"]] == ["clip"]
-    measured = {
-        entry["client"]
-        for entry in second["exchanges"][0]
-        if "leave_one_out_error" in (entry["measured"] or {})
-    }
-    assert measured == {"beech", "elm", "oak"}
-    # Each takes itself out with the weight that it has in the average, copies with their part.
-    assert taken_out == pytest.approx({**first["aggregation"], "ash": 0.0})
-    assert_exact(tmp_path / "run", 3)
-
-
-def elm_reports(measurement: str, value: float) -> Any:
-    """What arrives where elm reports ``value``, whatever it measured."""
-
-    def fault(request: Request, reply: Reply) -> Reply:
-        if request.client != "elm" or measurement not in reply.measurements:
-            return reply
-        return replace(reply, measurements={**reply.measurements, measurement: value})
-
-    return fault
-
-
-@pytest.mark.parametrize(
-    ("strategy", "measurement", "value", "settings"),
-    [
-        (shipped.QFedAvg, "global_loss", 250.0, {"ranges": {"global_loss": [0, 5000]}}),
-        (shipped.QFedAvg, "global_loss", 250.0, {}),
-        # A script's metric has the unit that the script gives it.
-        (FedCE, "leave_one_out_error", 80.0, {"ranges": {"leave_one_out_error": [-1e6, 1e6]}}),
-        (lambda: FedCE(clip_reports=0.5), "leave_one_out_error", 0.001, {}),
-    ],
-)
-def test_a_number_counts_in_a_replay_just_where_the_run_took_it(
-    strategy: Any, measurement: str, value: float, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    run = federation(strategy(), tmp_path, elm_reports(measurement, value), **settings).run()
-    dropped = run.rounds[1]["dropped"].get("elm", {})
-    assert (measurement in dropped) == (value == 250.0 and not settings)
-    assert_exact(tmp_path / "run", 3)
-
-
 def times(update: Any, factor: float) -> dict[str, torch.Tensor]:
     return {name: tensor * factor for name, tensor in update.items()}
 
@@ -276,15 +218,6 @@ def test_a_strategy_outside_the_package_is_imported_on_request_only(
     assert opening["configuration"] == {"_target_": "own_methods.Own", "power": 2.0}
     with pytest.raises(ConfigError, match=r"own_methods\.Own"):
         replay(tmp_path / "run")
-    found = replay(tmp_path / "run", allow_import=True)
-    assert (found.rounds, found.differences) == (3, ())
-
-
-def test_what_a_reward_of_ones_own_records_is_no_difference(
-    tmp_path: Path, own_methods: None
-) -> None:
-    federation(FedAvg(reward=Bonus()), tmp_path).run()
-    assert "bonus" in read_ledger(tmp_path / "run" / "ledger.jsonl")[1]["details"]
     found = replay(tmp_path / "run", allow_import=True)
     assert (found.rounds, found.differences) == (3, ())
 

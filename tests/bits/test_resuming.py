@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -18,7 +17,6 @@ import pytest
 import torch
 from helpers.faults_of_folders import crash_before_checkpoint
 from helpers.least_squares_federation import (
-    Listening,
     concluded_in_round,
     federation,
     global_weights,
@@ -75,38 +73,6 @@ def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(
     assert kinds == ["start", *["round"] * (number + 1)]
     federation(tmp_path).run(resume=True)
     assert ledger_bytes(whole) == ledger_bytes(tmp_path)
-
-
-def test_a_damaged_newest_checkpoint_resumes_from_the_previous_one_to_the_same_bits(
-    whole: Path, tmp_path: Path
-) -> None:
-    stopped_in_round(2, tmp_path).run()
-    (tmp_path / "run/checkpoints/round-0002/model.safetensors").write_bytes(b"")
-    federation(tmp_path).run(resume=True)
-    assert ledger_bytes(whole) == ledger_bytes(tmp_path)
-
-
-def test_an_observer_sees_earlier_records_before_anybody_is_asked_and_new_ones_once_written(
-    tmp_path: Path,
-) -> None:
-    crash_before_checkpoint(federation(tmp_path), 2)  # round 2 is recorded, and not done
-    events: list[Any] = []
-    lengths: list[int] = []
-
-    def added(record: Any) -> None:
-        events.append(("added", record["kind"], record.get("round")))
-        lengths.append(len(read_ledger(ledger_file(tmp_path))))
-
-    def replayed(record: Any) -> None:
-        events.append(("replayed", record["kind"], record.get("round")))
-
-    transport = watching(lambda request: events.append("asked"))
-    federation(tmp_path, transport=transport, observer=Listening(added, replayed)).run(True)
-    assert events[:4] == [*[("replayed", "start", None), ("replayed", "round", 0)],
-                          ("replayed", "round", 1), "asked"]  # fmt: skip
-    new = [event for event in events if event[0] == "added"]
-    assert new == [("added", "round", 2), ("added", "round", 3), ("added", "end", None)]
-    assert lengths == [4, 5, 6]
 
 
 # --- not at all
@@ -197,14 +163,6 @@ def test_a_resumed_run_may_change_just_the_settings_that_are_not_of_the_experime
         assert changed.run(resume=True).finished
 
 
-@pytest.mark.parametrize(
-    "strategy", [lambda: FedAvg(), lambda: FedCE("cos")], ids=["another", "other arguments"]
-)
-def test_another_strategy_is_refused(strategy: Any, whole: Path) -> None:
-    with pytest.raises(FederationError, match="begun with .*FedCE"):
-        federation(whole, strategy(), nobody(), rounds=9).run(resume=True)
-
-
 # --- a finished run
 
 
@@ -231,20 +189,6 @@ def test_a_finished_run_goes_on_for_more_rounds_and_keeps_its_result(tmp_path: P
     assert not torch.equal(global_weights(tmp_path / "parts"), model)
 
 
-def test_an_extended_run_that_was_stopped_is_not_closed_after_fewer_rounds_than_are_done(
-    tmp_path: Path,
-) -> None:
-    federation(tmp_path, rounds=2).run()
-    ended = ledger_bytes(tmp_path)
-    stopped_in_round(2, tmp_path).run(resume=True)
-    before = ledger_bytes(tmp_path)
-    with pytest.raises(FederationError, match="3 of 4 rounds.*ended-0002"):
-        federation(tmp_path, rounds=2, transport=nobody()).run(resume=True)
-    assert ledger_bytes(tmp_path) == before
-    assert (tmp_path / "run/ended-0002/ledger.jsonl").read_bytes() == ended
-    assert len(federation(tmp_path, rounds=3).run(resume=True).rounds) == 3
-
-
 # --- a concluded run
 
 
@@ -261,19 +205,6 @@ def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) 
 
 
 # --- the schedule, which the ledger does not hold
-
-
-def test_a_run_that_goes_on_with_another_processor_says_that_last_bits_may_differ(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    stopped_in_round(1, tmp_path).run()
-    stopped_in_round(2, tmp_path).run(resume=True)
-    assert "last bits" not in caplog.text
-    schedule = tmp_path / "run" / "schedule.json"
-    begun = json.loads(schedule.read_text())
-    schedule.write_text(json.dumps({**begun, "processor": "another one"}))
-    federation(tmp_path).run(resume=True)
-    assert "begun with another one" in caplog.text and "last bits" in caplog.text
 
 
 # --- killed at each write

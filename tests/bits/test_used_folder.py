@@ -88,19 +88,6 @@ def test_a_single_run_and_a_comparison_never_share_a_folder(
     require_refused(FederationError, "single ", hospitals, single, both, resume=resume)
 
 
-DAMAGES: dict[str, Any] = {
-    "settings.json": ("[" * 200_000, ConfigError),
-    "datalists/alder.json": ("", DataError),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_not_gone_on_in(damage: str, hospitals: Path, single: Path) -> None:
-    text, error = DAMAGES[damage]
-    (single / damage).write_text(text)
-    require_refused(error, damage, hospitals, single, [FedAvg()], resume=True, rounds=2)
-
-
 # --- a comparison grows
 
 
@@ -133,22 +120,6 @@ def test_a_comparison_does_not_grow_by_runs_of_other_settings(
     grown = {"resume": True, setting: now}
     others = [FedGA(), FedAvg("uniform")]
     require_refused(error, rf"\b{setting} = ", hospitals, compared, others, **grown)
-
-
-@pytest.mark.parametrize(
-    ("key", "part", "was"),
-    [("data", "alder", "/old/alder"), ("files", "evaluate.json", "of another content")],
-)
-def test_a_comparison_does_not_grow_where_data_or_scoring_is_another(
-    key: str, part: str, was: str, hospitals: Path, compared: Path
-) -> None:
-    """The HD95 of one run would be in millimetres, and that of another in voxels."""
-    file = compared / "settings.json"
-    config = json.loads(file.read_text())
-    config[key][part] = was
-    file.write_text(json.dumps(config))
-    others = [FedGA(), FedAvg("uniform")]
-    require_refused(ConfigError, f"{part}.*{was}", hospitals, compared, others, resume=True)
 
 
 # --- the data of a run that goes on

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,17 +61,6 @@ def test_another_strategy_computes_in_the_first_round_what_its_own_run_does(
     assert answer.first_round_is_exact and len(answer.rounds) == 3
 
 
-@pytest.mark.parametrize("make", [lambda: FedCE("sum"), shipped.FedCI])
-def test_the_runs_own_strategy_with_its_arguments_gives_what_is_recorded(
-    make: Callable[[], Strategy], tmp_path: Path
-) -> None:
-    federation(make(), tmp_path).run()
-    rounds = what_if(tmp_path / "run", strategy=make()).rounds
-    assert len(rounds) == 3
-    for entry in rounds:
-        assert entry["what_if"] == entry["recorded"]
-
-
 def test_a_strategy_whose_answers_are_not_in_the_ledger_is_refused_by_name(tmp_path: Path) -> None:
     federation(FedAvg(), tmp_path).run()
     for strategy, word in (
@@ -87,21 +75,6 @@ def test_a_strategy_whose_answers_are_not_in_the_ledger_is_refused_by_name(tmp_p
             what_if(tmp_path / "run", strategy=strategy)
 
 
-def test_scores_of_other_coalitions_are_never_taken_for_the_ones_that_are_asked(
-    tmp_path: Path,
-) -> None:
-    """With three sites both methods score models for every site, in exchanges of one size."""
-    for ran, asked in (
-        (shipped.FedCI, shipped.LeaveOneOut),
-        (shipped.LeaveOneOut, shipped.FedCI),
-    ):
-        folder = tmp_path / ran.__name__
-        federation(ran(), folder, sites=OTHERS).run()
-        with pytest.raises(NotInLedgerError, match=asked.__name__):
-            what_if(folder / "run", strategy=asked())
-        assert what_if(folder / "run", strategy=FedAvg()).first_round_is_exact
-
-
 def test_too_few_sites_unknown_ones_and_no_question_are_refused(tmp_path: Path) -> None:
     federation(FedCE(), tmp_path, sites=["ash", "elm"]).run()
     run = tmp_path / "run"
@@ -114,18 +87,3 @@ def test_too_few_sites_unknown_ones_and_no_question_are_refused(tmp_path: Path) 
     both = what_if(run, without="elm", strategy=FedAvg())
     assert both.question == {"strategy": "FedAvg", "without": "elm"}
     assert both.rounds[1]["what_if"]["aggregation"] == {"ash": 1.0}
-
-
-def test_where_sites_were_drawn_or_compared_the_first_round_is_not_exact(tmp_path: Path) -> None:
-    def lengthen(request: Request, reply: Reply) -> Reply:
-        if reply.update is None or request.client != "ash":
-            return reply
-        return replace(reply, update={name: 50 * value for name, value in reply.update.items()})
-
-    federation(FedAvg(), tmp_path / "drawn", clients_per_round=3).run()
-    federation(FedAvg(), tmp_path / "guarded", lengthen).run()
-    for folder, word in (("drawn", "drew"), ("guarded", "guard acted on ash")):
-        answer = what_if(tmp_path / folder / "run", without="oak")
-        assert not answer.first_round_is_exact and word in answer.why_not
-        other = what_if(tmp_path / folder / "run", strategy=shipped.ShapFed())
-        assert other.first_round_is_exact and other.why_not == ""

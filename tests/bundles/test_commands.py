@@ -98,17 +98,6 @@ def test_a_copy_of_the_bundle_trains_evaluates_and_infers(
     assert "--dataset_dir" in nothing.stderr.splitlines()[-1], nothing.stderr[-3000:]
 
 
-def test_the_readmes_checks_of_a_bundle_pass(bundle: Bundle) -> None:
-    metadata = ["--meta_file", "configs/metadata.json"]
-    inference = ["--config_file", "configs/inference.json", "--device", "cpu"]
-    for step in (
-        ["verify_metadata", *metadata, "--filepath", str(SCHEMA)],
-        ["verify_net_in_out", "network_def", *metadata, *inference],
-    ):
-        done = warm_python.run(["-m", "monai.bundle", *step], bundle.root)
-        assert done.returncode == 0, done.stderr[-2000:]
-
-
 def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
     bundle: Bundle, sites: Path, tmp_path: Path
 ) -> None:
@@ -153,18 +142,6 @@ def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
 
 # --- two processes
 
-# The mean of two plain steps is a plain step along the mean gradient; Adam's is not.
-PLAIN_STEP = {"_target_": "torch.optim.SGD", "params": "$@network.parameters()", "lr": 0.1}
-ONE_EPOCH = {"max_epochs": 1, "val_interval": 0, "augmentation": [], "optimizer": PLAIN_STEP}
-
-
-def without_chance(bundle: Bundle) -> dict[str, Any]:
-    """Overrides under which a training draws no random number after the first weights."""
-    if "slices_per_volume" in bundle.small:
-        return {"slices_per_volume": "all"}
-    # Every photograph is seen as a whole.
-    return {"near": 0.0}
-
 
 def run_two(names: tuple[str, ...], bundle: Bundle, data: Path, out: Path, **values: Any) -> None:
     """Run a workflow in two processes that find each other as torchrun's do."""
@@ -203,34 +180,6 @@ def write_list(file: Path, site: Path, training: list[int]) -> Path:
 def saved_weights(file: Path) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = torch.load(file, weights_only=True)["model"]
     return state
-
-
-def test_a_step_of_two_processes_is_the_mean_of_their_steps(
-    bundle: Bundle, site: Path, tmp_path: Path
-) -> None:
-    chosen = {**ONE_EPOCH, **without_chance(bundle), "batch_size": 1}
-    alone = []
-    for case in (0, 1):
-        out = tmp_path / str(case)
-        out.mkdir()
-        datalist = write_list(out / "list.json", site, [case])
-        bundle.run(TRAIN, site, out, datalist_file=str(datalist), **chosen)
-        alone.append(saved_weights(out / "model.pt"))
-    datalist = write_list(tmp_path / "both.json", site, [0, 1])
-    chosen = {**bundle.small, **chosen}
-    names = (*TRAIN, "multi_gpu_train")
-    run_two(names, bundle, site, tmp_path / "both", datalist_file=datalist, **chosen)
-
-    together = saved_weights(tmp_path / "both" / "model.pt")
-    assert together.keys() == alone[0].keys()
-    network = bundle.workflow(TRAIN, site, tmp_path).parser.get_parsed_content("network_def")
-    trained = [name for name, _ in network.named_parameters()]
-    # A bias before a batch norm has no gradient.
-    moved = [name for name in trained if not torch.equal(alone[0][name], alone[1][name])]
-    assert len(moved) > len(trained) / 2
-    for name in trained:
-        mean = (alone[0][name] + alone[1][name]) / 2
-        torch.testing.assert_close(together[name], mean, msg=name)
 
 
 def dice_by_case(folder: Path) -> dict[str, list[float]]:

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from helpers.own_bundle import OWN_BUNDLE
 from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
-from monai.bundle import ConfigParser, ckpt_export, onnx_export, verify_metadata, verify_net_in_out
+from monai.bundle import verify_metadata, verify_net_in_out
 
 SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
 # Of meta_schema_20240725.json, https://project-monai.github.io/schema/ (Apache License 2.0).
@@ -26,10 +24,6 @@ REQUIRED_BY_THE_OFFICIAL_SCHEMA = {
 REQUIRED_OF_A_TENSOR = {
     *("type", "format", "num_channels", "spatial_shape", "dtype", "value_range"),
 }
-SHIPPED = [
-    *("LICENSE", "docs/README.md", "configs/metadata.json", "configs/inference.json"),
-    "configs/logging.conf",
-]
 
 
 def test_both_bundles_are_tested_here() -> None:
@@ -86,70 +80,7 @@ def test_our_example_of_an_own_bundle_passes_the_same_checks() -> None:
     verify_net_in_out("network_def", metadata, str(configs / "train.json"), device="cpu")
 
 
-def test_bare_weights_are_exported_as_the_zoo_exports_them(bundle: Bundle, tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("*.pt", "*.ts", "datalist.json", "eval", "__pycache__")
-    root = Path(shutil.copytree(bundle.root, tmp_path / bundle.name, ignore=ignored))
-    inference = str(root / "configs" / "inference.json")
-    metadata = root / "configs" / "metadata.json"
-    parser = ConfigParser()
-    parser.read_config(inference)
-    weights = root / "models" / "model.pt"
-    torch.save(parser.get_parsed_content("network_def").state_dict(), weights)
-    files = (str(weights), str(metadata), inference)
-
-    ckpt_export("network_def", str(tmp_path / "a.ts"), *files)
-    exported = torch.jit.load(str(tmp_path / "a.ts")).state_dict()
-    for name, value in torch.load(weights, weights_only=True).items():
-        assert torch.equal(exported[name], value), name
-
-    onnx = pytest.importorskip("onnx")
-    onnx_export("network_def", str(tmp_path / "a.onnx"), *files)
-    graph = onnx.load(str(tmp_path / "a.onnx")).graph
-    formats = json.loads(metadata.read_text())["network_data_format"]
-    for tensors, kind, name in (
-        (graph.input, "inputs", "image"),
-        (graph.output, "outputs", "pred"),
-    ):
-        [tensor] = tensors
-        sides = [side.dim_value for side in tensor.type.tensor_type.shape.dim]
-        expected = formats[kind][name]
-        assert sides == [1, expected["num_channels"], *expected["spatial_shape"]]
-
-
-def test_a_bundle_ships_what_the_zoo_asks_for(bundle: Bundle) -> None:
-    for name in SHIPPED:
-        assert (bundle.root / name).is_file(), name
-    assert "Apache License" in (bundle.root / "LICENSE").read_text()
-
-
 # --- what files have in common
-
-
-def test_training_and_inference_define_the_same_network(bundle: Bundle) -> None:
-    train = bundle.config("train")
-    inference = bundle.config("inference")
-    evaluate = bundle.config("evaluate")
-    assert set(inference["deciding"]) == set(train["deciding"])
-    assert evaluate["defaults"] == inference["defaults"]
-    for key in inference["defaults"]:
-        assert evaluate[key] == inference[key], key
-
-    # Values that come from the model's recipe have the training's values as defaults.
-    from_recipe = set()
-    for key in inference["deciding"]:
-        if inference[key] == f"$@recipe['{key}']":
-            from_recipe.add(key)
-    assert from_recipe >= {"channels", "norm", "size", "largest_component", "part"}
-    for key in from_recipe:
-        assert json.dumps(train[key]) == json.dumps(inference["defaults"][key]), key
-
-    # Training also has the interpolation of the label, after that of the image.
-    assert train["interpolation"][:1] == inference["interpolation"]
-    own = {"imports", "inferer", "run", "handlers", "recipe", "network", "interpolation"}
-    shared = (set(train) & set(inference)) - from_recipe - own
-    assert shared >= {"network_def", "activation", "discretisation", "deciding"}
-    for key in shared:
-        assert json.dumps(train[key]) == json.dumps(inference[key]), key
 
 
 def test_training_and_inference_look_and_preprocess_alike(bundle: Bundle) -> None:
@@ -174,32 +105,6 @@ def without_keys(transform: dict[str, Any]) -> dict[str, Any]:
     """A transform without its text and without what depends on which keys it treats."""
     about_keys = {"keys", "mode", "anti_aliasing", "_desc_"}
     return {name: value for name, value in transform.items() if name not in about_keys}
-
-
-def test_configs_are_pretty_json_without_anybodys_absolute_paths(bundle: Bundle) -> None:
-    # "@bundle_root + '/models'" is relative.
-    absolute = re.compile(r"(?<!\+ )[\"'](/|~|[A-Za-z]:\\)")
-    for path in bundle.configs.glob("*.json"):
-        text = path.read_text()
-        pretty = json.dumps(json.loads(text), indent=4, ensure_ascii=False) + "\n"
-        assert text == pretty, path.name
-        assert not absolute.search(text), path.name
-
-
-def test_both_bundles_have_alike_what_is_of_no_organ() -> None:
-    for name in ("logging.conf", "fl_handlers.json", "fl_filters.json"):
-        assert len({(bundle.configs / name).read_text() for bundle in BUNDLES}) == 1, name
-    one, other = (bundle.config("federate") for bundle in BUNDLES)
-    assert set(one) == set(other)
-    differ = {key for key in one if one[key] != other[key]}
-    assert differ <= {"imports", "check", "full_run", "rounds", "local_epochs"}
-
-    one, other = (bundle.config("metadata") for bundle in BUNDLES)
-    for key in ("monai_version", "pytorch_version", "numpy_version", "supported_apps"):
-        assert one[key] == other[key], key
-    packages = [each["required_packages_version"].items() for each in (one, other)]
-    # One reads pictures.
-    assert {name for name, _ in packages[0] ^ packages[1]} == {"pillow"}
 
 
 # --- documented keys

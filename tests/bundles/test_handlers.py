@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,17 +18,14 @@ from helpers.small_trainers import (
     half_mean_square,
     image_batches,
     least_squares,
-    scaled,
     trainer_of,
 )
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
-from monai.inferers import SimpleInferer
 from monai.losses import DiceCELoss
 from torch import nn
 
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers import Proximal, RandomUpdate, SharpnessAware, TrainLoss
+from monai_fairfl.handlers import Proximal, RandomUpdate, SharpnessAware
 
 GOLDEN = json.loads((CHECKOUT / "tests" / "golden" / "golden_values.json").read_text())
 QUADRATIC = GOLDEN["fedism"]["quadratic"]
@@ -143,123 +139,10 @@ def test_without_a_perturbation_it_is_plain_training_to_the_bit() -> None:
     assert same(plain, trained(prepare=attach_and_detach))
 
 
-def test_batch_statistics_count_each_batch_once() -> None:
-    plain, ours = trained(), trained(SharpnessAware(0.1))
-    assert ours["1.num_batches_tracked"] == plain["1.num_batches_tracked"] == 6
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-def test_a_loss_scale_changes_nothing() -> None:
-    plain = trained(SharpnessAware(0.1, 0.2))
-    with_scale = trained(SharpnessAware(0.1, 0.2), prepare=lambda trainer: scaled(trainer, 2.0**12))
-    for name in plain:
-        torch.testing.assert_close(plain[name].float(), with_scale[name].float(), atol=1e-5, rtol=0)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("overflowing_pass", [1, 2])
-def test_an_overflow_in_either_pass_skips_the_step(overflowing_pass: int) -> None:
-    calls: list[int] = []
-
-    def overflows_once(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        factor = math.inf if len(calls) == overflowing_pass else 1.0
-        return quadratic(predicted, target) * factor
-
-    network = Point(QUADRATIC["w"])
-    optimizer = torch.optim.SGD(network.parameters(), 1.0)
-    trainer = trainer_of(network, ONE_BATCH, overflows_once, optimizer)
-    scaler = scaled(trainer, 1024.0)
-    SharpnessAware(0.05, 0.1).attach(trainer)
-    trainer.run()
-    assert network.w.tolist() == QUADRATIC["w"]
-    assert scaler.get_scale() == 512
-    assert len(calls) == overflowing_pass
-
-
-def test_what_acts_in_the_forward_pass_reaches_both_passes() -> None:
-    class Reduced(SimpleInferer):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            with torch.autocast("cpu", torch.bfloat16):
-                return super().__call__(*args, **kwargs).float()
-
-    plain = trained(inferer=Reduced())
-    assert same(plain, trained(SharpnessAware(1e-30), inferer=Reduced()))
-    assert not same(plain, trained())
-
-    # And so do prepared images and further arguments of the network.
-    seen: list[tuple[float, float]] = []
-
-    class Shifted(Point):
-        def forward(
-            self, images: torch.Tensor, shift: torch.Tensor, factor: float = 1.0
-        ) -> torch.Tensor:
-            seen.append((float(images.sum()), float(shift)))
-            return factor * (self.w + shift)
-
-    def prepare(batch: Any, *_: Any, **__: Any) -> Any:
-        return batch["image"] + 1, batch["label"], (torch.tensor(0.5),), {"factor": 2.0}
-
-    network = Shifted(QUADRATIC["w"])
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    trainer = trainer_of(network, ONE_BATCH, quadratic, optimizer, prepare_batch=prepare)
-    SharpnessAware(0.05).attach(trainer)
-    trainer.run()
-    assert seen == [(1.0, 0.5), (1.0, 0.5)]
-
-
 def test_gradients_are_clipped_after_the_second_pass() -> None:
     step = step_on_quadratic(SharpnessAware(QUADRATIC["rho"]), clip=1e-3)
     direction = torch.tensor(QUADRATIC["grad_perturbed"], dtype=torch.float64)
     torch.testing.assert_close(step, 1e-3 * direction / direction.norm(), atol=1e-8, rtol=0)
-
-
-def test_a_parameter_that_a_batch_does_not_use_gets_a_gradient_of_zeros() -> None:
-    class Branches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.always = nn.Conv2d(1, 1, 1)
-            self.bright = nn.Conv2d(1, 1, 1)
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.always(images)
-            return found + self.bright(images) if images.mean() > 0 else found
-
-    network = Branches()
-    label = torch.ones(2, 1, 4, 4)
-    batches = [{"image": sign * label, "label": label} for sign in (1, -1)]
-    optimizer = torch.optim.Adam(network.parameters(), 0.1)
-    trainer = trainer_of(network, batches, nn.BCEWithLogitsLoss(), optimizer)
-    SharpnessAware(0.05).attach(trainer)
-    trainer.run()
-    gradient = network.bright.weight.grad
-    assert gradient is not None and not gradient.any()
-
-
-def test_accumulated_gradients_are_refused() -> None:
-    network = conv_net()
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    trainer = trainer_of(network, image_batches(), DiceCELoss(), optimizer, accumulation_steps=2)
-    SharpnessAware(0.05).attach(trainer)
-    with pytest.raises(ConfigError, match="accumulation_steps"):
-        trainer.run()
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: SharpnessAware(-1), "rho"),
-        (lambda: SharpnessAware(1, math.nan), "alpha"),
-        (lambda: Proximal(-0.1), "mu"),
-        (lambda: RandomUpdate(0.0), "factor"),
-        (lambda: RandomUpdate(math.inf), "factor"),
-    ],
-)
-def test_an_argument_out_of_range_is_refused_by_its_name(
-    make: Callable[[], Any], name: str
-) -> None:
-    with pytest.raises(ConfigError, match=name):
-        make()
 
 
 # --- the proximal term
@@ -302,12 +185,6 @@ def test_training_ends_at_the_closed_form_around_its_anchor() -> None:
     assert torch.equal(fitted(Proximal(0.0), epochs=5), unpulled)
 
 
-def test_accumulated_batches_are_pulled_once_a_step() -> None:
-    whole = fitted(Proximal(MU), 1.0, epochs=5)
-    parts = fitted(Proximal(MU), 1.0, batches=3, epochs=5, accumulation_steps=3)
-    torch.testing.assert_close(parts, whole, atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_beside_a_sharpness_aware_pass_the_pull_is_from_the_unperturbed_weights(order: int) -> None:
     """The loss is c x^2 / 2 per axis, whose gradient at the perturbed w is golden."""
@@ -343,19 +220,3 @@ def test_a_random_update_has_the_honest_length_and_the_seeds_direction() -> None
     torch.testing.assert_close(sent / sent.norm(), noise / noise.norm())
     assert torch.equal(update_of(RandomUpdate(), 3), update_of(RandomUpdate(), 3))
     assert not torch.equal(update_of(RandomUpdate(), 3), update_of(RandomUpdate(), 4))
-
-
-@pytest.mark.parametrize(("batches", "accumulated", "epochs"), [(4, 1, 2), (5, 2, 2), (3, 4, 2)])
-def test_steps_are_those_of_the_optimizer(batches: int, accumulated: int, epochs: int) -> None:
-    network = conv_net()
-    steps: list[int] = []
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    optimizer.register_step_post_hook(lambda *_: steps.append(1))
-    data = image_batches(batches)
-    loss = nn.BCEWithLogitsLoss()
-    trainer = trainer_of(network, data, loss, optimizer, epochs, accumulation_steps=accumulated)
-    counter = TrainLoss()
-    counter.attach(trainer)
-    trainer.run()
-    assert counter.steps == len(steps)
-    assert counter.images == 4 * batches * epochs

@@ -25,7 +25,7 @@ from PIL import Image
 from monai_fairfl import BundleFederation
 from monai_fairfl.cli import main
 from monai_fairfl.model_files import fused_weights, read_recipe, save_model_file, state_of_file
-from monai_fairfl.strategies import Ditto, FedAvg
+from monai_fairfl.strategies import FedAvg
 
 OWN = "own overlay"
 OWN_OVERLAYS: dict[str, dict[str, Any]] = {
@@ -83,7 +83,6 @@ def rows(table: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-TRAINING_PARTS = ("training", "validation", "testing")
 PAIRS = [(bundle, recipe) for bundle in BUNDLES for recipe in ("", *bundle.recipes, OWN)]
 
 
@@ -192,76 +191,7 @@ def test_exports_give_the_same_voxels_and_scores(run: Run, tmp_path: Path) -> No
         assert found == pytest.approx(run.scores(), abs=1e-6)
 
 
-def test_a_model_is_adapted_as_it_was_trained(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if run.recipe not in ("light", "volumes"):
-        pytest.skip("as every model")
-    # Two validation cases are needed.
-    parts = json.loads(run.datalist.read_text())
-    parts["validation"] += [parts["training"].pop()]
-    listed = tmp_path / "list.json"
-    listed.write_text(json.dumps({name: parts[name] for name in TRAINING_PARTS}))
-    words = ["adapt", str(run.folder), str(run.site), "--out", str(tmp_path / "adapted")]
-    words += ["--datalist", str(listed), "--epochs", "1"]
-    capsys.readouterr()
-    assert main([*words, "--json"]) == 0
-    before = json.loads(capsys.readouterr().out)["before"]["test_score"]["mean"]
-    scores = run.scores().values()
-    assert before["value"] == pytest.approx(sum(scores) / len(scores), abs=1e-6)
-
-
-def test_dicom_series_are_segmented_as_the_volumes_that_they_hold(run: Run, tmp_path: Path) -> None:
-    if run.bundle is not PROSTATE or run.recipe not in ("", "volumes"):
-        pytest.skip("photographs are no DICOM series here; other recipes load as these do")
-    pytest.importorskip("highdicom")
-    from helpers.dicom_series import write_series
-
-    expected = masks(run, run.folder, tmp_path / "masks")
-    series = tmp_path / "series"
-    for case in run.scores():
-        image = nib.Nifti1Image.from_filename(str(run.site / case))
-        values = np.asarray(image.dataobj, dtype=np.float32)
-        stored = np.round(values * (30000 / values.max())).astype(np.int16)
-        columns, lines, slices = (float(side) for side in image.header.get_zooms()[:3])
-        folder = series / case.partition(".")[0]
-        write_series(folder, stored.transpose(2, 1, 0), spacing=(lines, columns), step=slices)
-    out = tmp_path / "dicom"
-    assert main(["infer", str(run.folder), str(series), "--out", str(out)]) == 0
-    found = masks_in(run.bundle, out)
-    assert list(found) == list(expected)
-    for name, mask in found.items():
-        # Its grey levels are rounded.
-        assert (mask != expected[name]).mean() < 0.01
-
-
 # --- a client's own model, a fused model, and ONNX
-
-
-def test_a_clients_own_model_needs_no_values_either(
-    bundle: Bundle, sites: Path, site: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    BundleFederation(
-        str(bundle.root),
-        str(sites),
-        Ditto(),
-        rounds=2,
-        local_epochs=30,
-        run_dir=str(folder),
-        overrides={**bundle.small, **bundle.quick_learning},
-        site_names=[site.name],
-        min_clients=1,
-        seed=0,
-        report=False,
-    ).run()
-    own = next((folder / "sites" / site.name).rglob("*-own.pt"))
-    datalist = folder / "datalists" / f"{site.name}.json"
-    scores = evaluated(bundle, site, own, datalist, tmp_path / "evaluation")
-    assert min(scores.values()) > 0.05
-    [table] = (folder / "sites" / site.name).rglob("*-personal_test_score-2-*.csv")
-    recorded = {Path(row["case"]).name: float(row["dice"]) for row in rows(table)}
-    assert scores == pytest.approx(recorded, abs=1e-4)
 
 
 def test_a_fused_model_is_inferred_evaluated_and_exported_as_any_other(
@@ -358,41 +288,3 @@ def test_a_mask_lies_on_the_grid_and_affine_of_its_volume(
     assert mask.get_data_dtype() == np.uint8
     np.testing.assert_allclose(mask.affine, affine, atol=1e-5)
     assert dice(np.asanyarray(mask.dataobj), blob) > 0.95
-
-
-def test_scores_do_not_depend_on_how_the_slices_were_stored(tmp_path: Path) -> None:
-    site = tmp_path / "sites" / PROSTATE.write(tmp_path / "sites")[0]
-    learning = {**PROSTATE.quick_learning, "max_epochs": 60, "val_interval": 0}
-    PROSTATE.run(("train",), site, tmp_path, **learning)
-    stored = tmp_path / "sagittal"
-    stored.mkdir()
-    for source in site.glob("Case*.nii.gz"):
-        image = nib.Nifti1Image.from_filename(str(source))
-        values = np.asanyarray(image.dataobj).transpose(2, 0, 1)
-        nib.save(nib.Nifti1Image(values, image.affine[:, [2, 0, 1, 3]]), stored / source.name)
-    model, datalist = tmp_path / "model.pt", tmp_path / "datalist.json"
-    scores = []
-    for data in (site, stored):
-        scores.append(evaluated(PROSTATE, data, model, datalist, tmp_path / data.name))
-    assert scores[1] == pytest.approx(scores[0], rel=1e-4)
-    assert min(scores[0].values()) > 0.05
-
-
-def test_a_volume_of_one_or_two_slices_is_segmented(trained_volume: Path, tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    for count in (1, 2):
-        values = np.random.default_rng(0).normal(100, 20, (48, 48, count)).astype(np.float32)
-        image = nib.Nifti1Image(values, np.diag([0.6, 0.6, 3.0, 1.0]))
-        nib.save(image, tmp_path / "images" / f"slices{count}.nii.gz")
-    words = ["infer", str(trained_volume), str(tmp_path / "images"), "--out", str(tmp_path / "out")]
-    assert main(words) == 0
-    for count in (1, 2):
-        assert voxels(tmp_path / "out" / f"slices{count}_pred.nii.gz").shape == (48, 48, count)
-
-
-@pytest.fixture
-def trained_volume(tmp_path: Path) -> Path:
-    """The file of a model of the prostate bundle that was trained for one epoch."""
-    site = tmp_path / "site" / PROSTATE.write(tmp_path / "site")[0]
-    PROSTATE.run(("train",), site, tmp_path / "trained", max_epochs=1)
-    return tmp_path / "trained" / "model.pt"

@@ -18,10 +18,7 @@ from helpers import warm_python
 from helpers.checkout import CHECKOUT
 from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
-from monai_fairfl import BundleFederation, read_ledger
-from monai_fairfl.data import check_cases
-from monai_fairfl.errors import DataError
-from monai_fairfl.strategies import FedAvg
+from monai_fairfl import read_ledger
 
 PAGE = (CHECKOUT / "docs" / "own_bundle.md").read_text()
 METHODS = ["Standalone", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM", "Ditto", "FedCI"]
@@ -69,37 +66,6 @@ def test_the_bundle_federates_as_the_page_says(data: Path, tmp_path: Path) -> No
     assert scores[0] < scores[-1]  # it learns
     assert set(records[1]["measurements"]["A"]["global_score"]) >= {"mean"}
     assert sum(records[3]["aggregation"].values()) == pytest.approx(1)
-
-
-def short_command(tmp_path: Path) -> list[str]:
-    """The page's command of ``monai-fairfl``, with the folders of :func:`command`."""
-    command(tmp_path)
-    [text] = re.findall(r"\n(monai-fairfl train .*?)\n```", PAGE, re.DOTALL)
-    text = text.replace("docs/examples/own_bundle", str(tmp_path / "own_bundle"))
-    text = text.replace("DATA", str(tmp_path / "data")).replace("runs/", f"{tmp_path}/runs/")
-    return [*shlex.split(text.replace("\\\n", " "))[1:], "--jobs", "1"]
-
-
-def test_the_short_command_reads_the_file_that_it_is_given(data: Path, tmp_path: Path) -> None:
-    done = warm_python.run(["-m", "monai_fairfl", *short_command(tmp_path)], CHECKOUT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    config = json.loads((tmp_path / "runs" / "spleen" / "settings.json").read_text())
-    full_run = json.loads((OWN_BUNDLE / "configs" / "own.json").read_text())["full_run"]
-    assert config["full_run"]["rounds"] == full_run["rounds"]
-
-
-def test_a_check_that_is_of_another_organ_says_how_to_switch_it_off(
-    data: Path, tmp_path: Path
-) -> None:
-    for file in data.rglob("labelsTr/*"):
-        file.unlink()
-    command(tmp_path)
-    bundle = tmp_path / "own_bundle"
-    of_another_organ = BundleFederation(
-        str(bundle), str(data), [FedAvg()], 1, str(tmp_path / "run"), check=check_cases
-    )
-    with pytest.raises(DataError, match="(?s)'A'.*check.*federate.json"):
-        of_another_organ.run()
 
 
 def test_every_kind_of_method_federates_it(data: Path, tmp_path: Path) -> None:

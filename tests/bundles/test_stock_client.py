@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,25 +11,15 @@ from typing import Any
 import pytest
 import torch
 from helpers.checkout import DEVICE, TINY
-from helpers.shipped_bundles import PROSTATE, TRAIN, Bundle
-from helpers.small_trainers import conv_net, image_batches, trainer_of
+from helpers.shipped_bundles import PROSTATE, Bundle
 from ignite.engine import Engine
-from monai.bundle import ConfigParser, ckpt_export
-from monai.fl.client import MonaiAlgo, MonaiAlgoStats
+from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import FlStatistics
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.bundle import initial_model
-from monai_fairfl.data import site_datalist
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import (
-    GlobalLoss,
-    LeaveOneOutError,
-    LocalLoss,
-    MeasurementHandler,
     MeasurementsFilter,
-    Sharpness,
-    TrainLoss,
     board,
 )
 from monai_fairfl.measurements import leave_one_out_model
@@ -73,60 +61,6 @@ def test_monais_client_trains_sends_and_evaluates(
     evaluated = algo.evaluate(ExchangeObject(weights=dict(received)))
     assert set(evaluated.metrics) == bundle.metrics
     algo.finalize()
-
-
-def test_data_statistics_of_a_site_come_from_the_bundle(
-    bundle: Bundle, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The analyser writes train_data_stats.yaml to the working directory.
-    monkeypatch.chdir(tmp_path)
-    stats = MonaiAlgoStats(str(bundle.root), workflow=bundle.workflow(TRAIN, site, tmp_path))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        stats.initialize()
-    channels = 1 if bundle.images == "." else 3
-    asked = {
-        FlStatistics.HIST_BINS: [10] * channels,
-        FlStatistics.HIST_RANGE: [[0, 1000]] * channels,
-    }
-    result = stats.get_data_stats(asked).statistics
-    counts = {}
-    for part in ("train", "eval", FlStatistics.TOTAL_DATA):
-        counts[part] = result[part][FlStatistics.DATA_COUNT]
-    assert counts == {"train": 2, "eval": 1, FlStatistics.TOTAL_DATA: 3}
-    assert result["train"][FlStatistics.FAIL_COUNT] == 0
-
-
-def test_monais_own_export_gives_the_networks_numbers(
-    bundle: Bundle, trained: Path, tmp_path: Path
-) -> None:
-    small = tmp_path / "small.json"
-    small.write_text(json.dumps({**bundle.config("inference"), "ckpt_path": str(trained)}))
-    files = (str(trained), str(bundle.configs / "metadata.json"), str(small))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ckpt_export("network_def", str(tmp_path / "model.ts"), *files, "model")
-
-    network = ConfigParser(json.loads(small.read_text())).get_parsed_content("network_def")
-    network.load_state_dict(torch.load(trained, weights_only=True)["model"])
-    exported = torch.jit.load(str(tmp_path / "model.ts"))
-    channels = bundle.config("metadata")["network_data_format"]["inputs"]["image"]["num_channels"]
-    image = torch.rand(2, channels, 32, 32)
-    with torch.no_grad():
-        torch.testing.assert_close(exported.eval()(image), network.eval()(image))
-
-
-def test_an_evaluation_without_a_model_file_warns_that_it_uses_its_own_values(
-    bundle: Bundle, site: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    given = {
-        "dataset_dir": str(site),
-        "ckpt_dir": str(tmp_path),
-        "output_dir": str(tmp_path / "eval"),
-        "device": "cpu",
-    }
-    MonaiAlgo(str(bundle.root), config_train_filename=None, eval_kwargs=given).initialize()
-    assert caplog.text.count("no model file") == 1
 
 
 # --- measurements of our handlers in the client's statistics
@@ -215,17 +149,6 @@ def test_two_rounds_send_every_measurement(
     assert "leave_one_out_error" not in measured(client.get_weights())
 
 
-def test_a_site_without_validation_cases_sends_what_it_can_measure(
-    weights: Weights, hospitals: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "list.json"
-    site_datalist(hospitals / "alder", file)
-    file.write_text(json.dumps({**json.loads(file.read_text()), "validation": []}))
-    client = client_of(hospitals / "alder", tmp_path)
-    client.train(ExchangeObject(weights=dict(weights)))
-    assert list(measured(client.get_weights())) == ["train_loss"]
-
-
 def test_measuring_disturbs_neither_the_training_nor_the_checkpoints(
     weights: Weights, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -252,22 +175,6 @@ def test_measuring_disturbs_neither_the_training_nor_the_checkpoints(
     assert values["local_loss"] != values["global_loss"]
 
 
-def test_handlers_of_a_configuration_change_the_training(
-    weights: Weights, hospitals: Path, tmp_path: Path
-) -> None:
-    sam = {"_target_": "monai_fairfl.handlers.SharpnessAware", "rho": 0.05, "alpha": 0.1}
-    proximal = {"_target_": "monai_fairfl.handlers.Proximal", "mu": 10.0}
-    updates = []
-    for number, handlers in enumerate(([], [sam], [proximal])):
-        folder = tmp_path / str(number)
-        client = client_of(hospitals / "alder", folder, **{"train#handlers": handlers})
-        client.local_epochs = 3
-        updates.append(seeded_training(client, weights).weights)
-    kernels = [name for name in weights if name.endswith(".weight")]
-    for other in updates[1:]:
-        assert any(not torch.equal(updates[0][name], other[name]) for name in kernels)
-
-
 # --- boards: who measured what
 
 
@@ -292,56 +199,3 @@ def test_measurements_are_sent_once_and_by_the_client_that_measured_them(
     second.write(engine, "train_loss", 0.5)
     second.begin(other)
     assert MeasurementsFilter("two clients")(ExchangeObject(statistics={})).statistics == {}
-
-
-def test_a_context_lasts_until_weights_come_after_its_training() -> None:
-    incoming = ExchangeObject(weights={})
-    incoming["context"] = {"sam_rho": 0.1}
-    receive = MeasurementsFilter("rounds")
-    receive(incoming)
-    # Such as an evaluation before the training of the round.
-    receive(ExchangeObject(weights={}))
-    assert board("rounds").context == {"sam_rho": 0.1}
-    board("rounds").begin(Engine(lambda engine, batch: None))
-    receive(ExchangeObject(statistics={}))
-    assert board("rounds").context == {"sam_rho": 0.1}
-    receive(ExchangeObject(weights={}))
-    assert board("rounds").context == {}
-
-
-def test_a_handler_leaves_its_engine_as_it_was_and_without_a_board_keeps_its_value() -> None:
-    network = conv_net()
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    loss = torch.nn.BCEWithLogitsLoss()
-    trainer = trainer_of(network, image_batches(), loss, optimizer)
-
-    def number_of_handlers() -> int:
-        return sum(len(entries) for entries in trainer._event_handlers.values())
-
-    before = number_of_handlers()
-    for handler in (TrainLoss(), GlobalLoss(), LocalLoss()):
-        handler.attach(trainer)
-        assert number_of_handlers() > before
-        handler.detach()
-        assert number_of_handlers() == before
-    lone = TrainLoss(board=None)
-    lone.attach(trainer)
-    trainer.run()
-    assert lone.board is None and lone.value is not None and 0 < lone.value < 2
-
-
-@pytest.mark.parametrize("weight", [25.0, 1.0, 1 - 1e-9, -0.2, math.nan, math.inf])
-def test_a_weight_of_which_there_is_no_model_without_the_client_is_refused(weight: float) -> None:
-    with pytest.raises(ConfigError, match=f"previous_weight.*{weight}"):
-        LeaveOneOutError(None, previous_weight=weight)  # type: ignore[arg-type]
-
-
-def test_what_a_handler_cannot_measure_is_refused() -> None:
-    class Unknown(MeasurementHandler):
-        name = "nonsense"
-
-    with pytest.raises(ConfigError, match="sharpness"):
-        Unknown().attach(Engine(lambda engine, batch: None))  # type: ignore[arg-type]
-    for rho in (-1.0, 0.0, math.nan):
-        with pytest.raises(ConfigError, match="rho"):
-            Sharpness(rho)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from helpers.client_requests import after, measure, same, train
 from helpers.refusals import refused
-from monai.fl.utils.constants import ExtraItems
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl import Reply
@@ -110,44 +109,3 @@ def test_pre_filters_see_each_request_once_and_all_that_follows_is_of_what_they_
         assert reply.measurements == expected.measurements
     assert measure(client, sent, "score") == measure(plain, weights, "score")
     assert seen == [set(sent)] * 3
-
-
-def test_monais_calls_filter_copies_and_may_rename_encode_or_empty_what_is_sent(
-    new_client: Any,
-) -> None:
-    def only_dice(data: ExchangeObject, extra: Any) -> ExchangeObject:
-        return ExchangeObject(metrics={"val_mean_dice": data.metrics["val_mean_dice"]})
-
-    def count(data: ExchangeObject, extra: Any) -> ExchangeObject:
-        data.statistics["asked"] = extra["asked"]
-        return data
-
-    client = new_client(arguments={"send_weight_diff": False})
-    client.initialize({ExtraItems.CLIENT_NAME: "alder"})
-    sent = client.get_weights().weights
-    client.pre_filters = [filtered(decoded)]
-    everything = client.evaluate(ExchangeObject(weights=encoded(sent))).metrics
-    client.post_evaluate_filters = [only_dice]
-    found = client.evaluate(ExchangeObject(weights=encoded(sent))).metrics
-    assert found == {"val_mean_dice": everything["val_mean_dice"]} != everything
-    client.train(ExchangeObject(weights=encoded(sent)))
-
-    plain = client.get_weights().weights
-    client.post_weight_filters = [count, filtered(encoded)]
-    filtered_weights = client.get_weights({"asked": 7})
-    assert filtered_weights.statistics["asked"] == 7
-    # Arrays become tensors.
-    arrays = encoded(plain)
-    assert same(filtered_weights.weights, {name: torch.tensor(arrays[name]) for name in arrays})
-    client.post_weight_filters = [filtered(lambda weights: None)]
-    assert client.get_weights().weights is None
-    # Neither the network nor the sender's own tensors change.
-    client.pre_filters = client.post_weight_filters = [filtered(spoilt)]
-    client.get_weights()
-    assert same(client.trainer.network.state_dict(), plain)
-    given = ExchangeObject(weights={name: tensor.clone() for name, tensor in plain.items()})
-    client.train(given)
-    assert same(given.weights, plain)
-    client.post_weight_filters = [lambda data, extra: None]
-    with refused("alder", "NoneType", by=ConfigError):
-        client.get_weights()

@@ -17,9 +17,9 @@ import torch
 from helpers.client_requests import after, broken, measure, same, tiny_model, train
 from helpers.refusals import refused
 
-from monai_fairfl import Estimate, ModelSpec, Reply
+from monai_fairfl import Estimate, Reply
 from monai_fairfl.measurements import leave_one_out_model
-from monai_fairfl.messages import DICE, MEASUREMENTS, Entry, value_of
+from monai_fairfl.messages import value_of
 
 Weights = dict[str, torch.Tensor]
 
@@ -53,16 +53,6 @@ def test_measuring_changes_no_bit_of_the_training_and_nothing_of_the_process(
     assert same(client.trainer.network.state_dict(), trained)
     assert not list((tmp_path / "alder" / "models").glob("*"))
     assert same(train(client, weights, 1).update, undisturbed[1].update)
-
-
-def test_a_name_must_show_whose_model_it_is_of(
-    new_client: Any, weights: Weights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = new_client()
-    for of, name in (("trained", "worst_class"), ("received", "local_worst")):
-        monkeypatch.setitem(MEASUREMENTS, name, Entry(print, DICE, of))
-        with pytest.raises(ValueError, match=name):
-            measure(client, weights, name)
 
 
 def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
@@ -222,27 +212,3 @@ def test_the_leave_one_out_error_is_that_of_the_model_without_exactly_the_previo
     absent = train(client, start, 6, names, previous_weight=0.0)
     error, score = map(value_of, absent.measurements.values())
     assert error == pytest.approx(1 - score)
-
-
-def test_features_are_those_of_the_model_that_was_trained_in_this_round_layer_by_layer(
-    new_client: Any, weights: Weights, spec: ModelSpec
-) -> None:
-    client = new_client(learning_rate=0.01)
-    # Before the training, the state of this round is of an earlier try.
-    for _ in range(2):
-        assert not train(client, weights, 0, ("cka",), local_epochs=4.0).measurements
-    trained = client.trainer.network.state_dict()
-    local = {name: trained[name].clone() for name in weights}
-    for name in ("cka", "feature_cosine"):
-        itself = measure(client, local, name, number=0)[name]
-        assert set(itself) == {"mean", *(spec.layers[parameter] for parameter in spec.parameters)}
-        assert list(itself.values()) == pytest.approx([1] * len(itself), abs=1e-6)
-        other = measure(client, weights, name, number=0)[name]
-        assert all(-1 <= value < 1 - 1e-6 for value in other.values())
-
-    usual = measure(client, weights, "cka", number=0)
-    assert measure(new_client(), weights, "cka", number=0) == usual
-    assert not measure(client, weights, "cka", number=1)
-    training = measure(client, weights, "cka", number=0, cka_training=1.0)
-    unbiased = measure(client, weights, "cka", number=0, cka_unbiased=1.0)
-    assert len({value_of(each["cka"]) for each in (usual, training, unbiased)}) == 3

@@ -4,33 +4,22 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers.client_requests import PROSTATE, abort_at, broken, same
+from helpers.client_requests import abort_at, broken, same
 from helpers.refusals import refused
-from ignite.engine import Events
 from monai.fl.client import MonaiAlgo
-from monai.fl.utils.constants import ExtraItems, FlStatistics, ModelType, WeightType
+from monai.fl.utils.constants import ExtraItems, FlStatistics, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl import FairMonaiAlgo, ModelSpec
-from monai_fairfl.errors import ConfigError, TransportAborted
+from monai_fairfl.errors import TransportAborted
 
 Weights = dict[str, torch.Tensor]
 
 NAMED = {ExtraItems.CLIENT_NAME: "alder"}
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    """A copy of the bundle in ``app/bundle``."""
-    ignored = shutil.ignore_patterns("runs", "models")
-    return Path(shutil.copytree(PROSTATE, tmp_path / "app" / "bundle", ignore=ignored))
 
 
 @pytest.fixture
@@ -111,70 +100,6 @@ def test_weights_before_a_training_are_the_initial_ones_and_a_difference_is_an_e
         client.get_weights()
 
 
-def test_a_relative_bundle_begins_at_the_app_root_of_the_first_initialize(
-    new_client: Any, bundle: Path, whole: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    extra = {**NAMED, ExtraItems.APP_ROOT: "app"}
-    evaluation = bundle / "configs" / "evaluate.json"
-    content = evaluation.read_text()
-    client = new_client(bundle="bundle", batch_size=1)
-    evaluation.write_text("{")
-    with pytest.raises(ValueError, match="evaluate.json|JSON|xpecting"):
-        client.initialize(extra)
-    client.abort()
-    client.finalize()
-    # The bundle was mended. A second call does nothing.
-    evaluation.write_text(content)
-    for _ in range(2):
-        client.initialize(extra)
-    assert steps(trained(client, whole)) == 2
-    assert "val_mean_dice" in evaluated(client, whole)
-
-
-def test_a_client_without_a_training_evaluates(built: Any, whole: Weights) -> None:
-    client = built(arguments={"config_train_filename": None})
-    assert evaluated(client, whole) == evaluated(built(), whole)
-    sent = client.get_weights()
-    assert sent.weights is None and sent.weight_type is None
-    with refused("alder", "evaluates", by=ConfigError):
-        client.train(ExchangeObject(weights=whole))
-
-
-def test_a_stats_sender_needs_no_evaluator(new_client: Any, whole: Weights) -> None:
-    attached = []
-
-    class Sender:
-        def attach(self, engine: Any) -> None:
-            engine.add_event_handler(Events.EPOCH_COMPLETED, attached.append)
-
-    client = new_client(arguments={"config_evaluate_filename": None})
-    client.initialize({**NAMED, ExtraItems.STATS_SENDER: Sender()})
-    trained(client, whole)
-    assert attached == [client.trainer]
-
-
-def test_the_best_model_on_disk_is_that_of_this_training_or_refused(
-    built: Any, bundle: Path, whole: Weights
-) -> None:
-    best = {ExtraItems.MODEL_TYPE: ModelType.BEST_MODEL}
-    (bundle / "models").mkdir()
-    torch.save({"model": whole, "ema": {"w": torch.ones(2)}}, bundle / "models" / "model.pt")
-    settings = {"bundle": bundle, "ckpt_dir": str(bundle / "models"), "val_interval": 1}
-    client = built(**settings)
-    # No training yet: a model to begin with.
-    assert same(client.get_weights(best).weights, whole)
-    client.save_dict_key = "ema"
-    assert same(client.get_weights(best).weights, {"w": torch.ones(2)})
-    trained(client, whole)
-    with refused("alder", "model.pt", "older", by=ConfigError):
-        client.get_weights(best)
-    # After one epoch the best model is the network.
-    client = built(**settings, arguments={"all_handlers": True})
-    trained(client, whole)
-    assert same(client.get_weights(best).weights, network_of(client))
-
-
 # ---- weights and metrics
 
 
@@ -204,61 +129,6 @@ def test_what_is_returned_shares_no_memory_and_has_the_tensors_that_were_sent(
     assert evaluated(client, of_parameters) == values
     assert evaluated(built(state="new"), of_parameters) != values
     assert evaluated(client, whole) != values and first == values
-
-
-def test_weights_that_are_none_or_of_another_network_are_refused(
-    built: Any, whole: Weights
-) -> None:
-    client = built()
-    name = next(iter(whole))
-    for words, given in (
-        (("alder", "ExchangeObject"), whole),
-        (("alder", "NoneType"), ExchangeObject()),
-        (("alder", "lack"), ExchangeObject(weights={name: whole[name]})),
-        ((name,), ExchangeObject(weights={**whole, name: torch.ones(3)})),
-    ):
-        for ask in (client.train, client.evaluate):
-            with refused(*words, by=ValueError):
-                ask(given)
-
-
-# ---- building and releasing
-
-
-def test_a_half_built_client_is_released_without_hiding_the_error(new_client: Any) -> None:
-    faulty = {"validate#evaluator#nothing": 1, "finalize": ["$@validate#evaluator.terminate()"]}
-    client = new_client(**faulty)
-    with refused("SupervisedEvaluator", by=RuntimeError):
-        client.initialize(NAMED)
-    client.finalize()
-    client.abort()
-    for ask in (client.train, client.evaluate):
-        with refused("initialize", by=ConfigError):
-            ask(ExchangeObject(weights={}))
-
-
-def test_the_bundles_own_finalize_still_raises_where_the_client_was_built(built: Any) -> None:
-    with refused("1 / 0", by=RuntimeError):
-        built(finalize=["$1 / 0"]).finalize()
-
-
-def test_an_evaluation_is_of_the_network_that_is_trained_and_needs_a_file(
-    new_client: Any, built: Any, bundle: Path, whole: Weights
-) -> None:
-    (bundle / "configs" / "small.json").write_text(json.dumps({"channels": [4, 4, 4]}))
-    files = ["configs/train.json", "configs/small.json"]
-    client = new_client(bundle=bundle, arguments={"config_train_filename": files})
-    del client.train_kwargs["channels"], client.eval_kwargs["channels"]
-    client.initialize(NAMED)
-    assert "val_mean_dice" in evaluated(client, network_of(client))
-
-    (bundle / "configs" / "evaluate.json").unlink()
-    client = built(bundle=bundle)
-    with refused("alder", str(bundle), "evaluate.json", by=ConfigError):
-        evaluated(client, whole)
-    nothing = {"config_train_filename": None, "config_evaluate_filename": None}
-    with refused("alder", "configured", by=ConfigError):
-        built(arguments=nothing)
 
 
 # ---- aborts and failures

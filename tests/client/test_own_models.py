@@ -20,7 +20,7 @@ from helpers.client_requests import (
     tiny_model,
     train,
 )
-from helpers.small_trainers import conv_net, half_mean_square, image_batches, least_squares
+from helpers.small_trainers import half_mean_square, least_squares
 from helpers.toy_client import toy_client
 from ignite.engine import Events
 from torch import nn
@@ -123,22 +123,6 @@ def test_local_tensors_stay_at_the_site_and_its_model_is_measured_with_them(
     assert list(values.values()) == pytest.approx([1] * len(values), abs=1e-6)
 
 
-def test_a_personal_model_is_not_pulled_where_the_site_has_tensors_of_its_own(
-    tmp_path: Path,
-) -> None:
-    moved = []
-    for epochs in (1, 8):
-        folder = tmp_path / str(epochs)
-        loss = nn.BCEWithLogitsLoss()
-        client, weights = toy_client(folder / "alder", conv_net(), image_batches(1), loss)
-        shared = {name: weights[name] for name in ("0.weight", "0.bias", "4.weight", "4.bias")}
-        # At this strength every step begins at the anchor, where there is one.
-        train(client, shared, local_norm=1.0, ditto_lambda=10.0, local_epochs=float(epochs))
-        measure(client, shared, "personal_score", local_norm=1.0, closing=1.0)
-        moved.append(own_model(folder)["1.bias"].norm())
-    assert moved[1] > 3 * moved[0] > 0
-
-
 # ---- the last mile
 
 NAMES = ["score", "test_score", "adapted_epochs"]
@@ -212,26 +196,6 @@ def test_without_a_gain_nothing_is_taken_and_the_training_ends_early(
     assert not list(tmp_path.rglob("*own.pt"))
 
 
-def test_a_file_that_cannot_be_used_is_no_candidate_and_ends_nothing(
-    new_client: Any, weights: Weights, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "alone.pt"
-    client = new_client(arguments={"alone": file}, **TWO_VALIDATE)
-    whole = tiny_model()[1].with_aliases(weights)
-    for write in (
-        lambda: None,
-        lambda: file.write_bytes(b"no model"),
-        lambda: save_model_file(file, tiny_model(channels=[8, 16, 16])[0]),
-        # The same names, and other shapes.
-        lambda: save_model_file(file, {n: one.flatten() for n, one in whole.items()}),
-    ):
-        write()
-        caplog.clear()
-        found = close(client, weights)
-        assert "alone_gain" not in found and "adapted_gain" in found
-        assert "alder" in caplog.text and str(file) in caplog.text
-
-
 def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_unless_that_loses(
     new_client: Any, tmp_path: Path
 ) -> None:
@@ -265,36 +229,3 @@ def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_unless_that_loses(
     adapted = fused.pop()
     assert measure(client, adapted, "score")["score"] == found["adapted_score"]
     assert same(fused[0], fused_weights([adapted, spec.with_aliases(weights)]))
-
-
-class Ensemble(nn.Module):
-    """A network whose own parts have the name that a fused model gives to its members."""
-
-    def __init__(self, *values: float) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(nn.Conv2d(1, 1, 1, bias=False) for _ in values)
-        for part, value in zip(self.members, values, strict=True):
-            nn.init.constant_(part.weight, value)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.members[0](images) + self.members[1](images)
-
-
-def test_a_fused_model_has_the_mean_of_the_outputs_whatever_a_network_calls_its_parts(
-    tmp_path: Path,
-) -> None:
-    square = torch.zeros(1, 1, 8, 8)
-    square[..., 2:6, 2:6] = 1
-    batches = [{"image": square, "label": square}]
-    file = tmp_path / "alone.pt"
-    # The output of the own model is 0.2. Only a mean from the threshold on outlines the square.
-    for value, fused in ((0.3, 0), (0.45, 1)):
-        save_model_file(file, Ensemble(value, value).state_dict())
-        network = Ensemble(0.1, 0.1)
-        client, weights = toy_client(
-            tmp_path / str(value), network, batches, nn.BCEWithLogitsLoss(), alone=file
-        )
-        assert "fused_gain" not in close(client, weights)
-        found = close(client, weights, adapt_fuse=1.0)
-        scores = [value_of(found[name]) for name in ("score", "alone_score", "fused_score")]
-        assert scores == [0, 1, fused]

@@ -186,26 +186,6 @@ def test_a_training_that_fails_leaves_no_trace_in_the_one_that_follows(
     assert same(found.buffers, undisturbed[1].buffers)
 
 
-def test_an_aborted_measurement_is_an_error_and_the_next_is_whole(
-    new_client: Any, weights: Weights
-) -> None:
-    client = new_client(split_fractions=[0.25, 0.5, 0.25])
-    expected = measure(client, weights, "score")
-    evaluator = client.train_workflow.evaluator
-    inferer = evaluator.inferer
-
-    def abort_and_infer(*arguments: Any, **settings: Any) -> Any:
-        client.abort()
-        return inferer(*arguments, **settings)
-
-    evaluator.inferer = abort_and_infer
-    abort_at(client, evaluator)
-    with refused("aborted", by=TransportAborted):
-        measure(client, weights, "score")
-    evaluator.inferer = inferer
-    assert measure(client, weights, "score") == expected
-
-
 # ---- random numbers, receipts
 
 

@@ -14,7 +14,6 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from torch.nn.utils import parameters_to_vector
 
 from monai_fairfl import ModelSpec, Reply, Request
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Expected, value_of
 
 Weights = dict[str, torch.Tensor]
@@ -45,14 +44,6 @@ def test_the_update_is_what_the_training_changed_and_images_cases_and_steps_are_
             tensor.add_(1)
     assert same(reply.update, changes) and same(reply.buffers, buffers)
     assert same(weights, received)
-
-
-def test_a_case_that_comes_several_times_in_an_epoch_is_counted_once(
-    new_client: Any, weights: Weights
-) -> None:
-    reply = train(new_client(**{"train#dataset#data": "$@datalist['training'] * 3"}), weights)
-    # The images that weigh are those that were trained.
-    assert (reply.num_cases, reply.num_samples) == (2, 24)
 
 
 def length(reply: Reply) -> float:
@@ -118,22 +109,6 @@ def test_what_the_client_cannot_do_and_weights_of_another_network_are_refused_by
         measure(client, lacking, "score")
     with refused("other", by=KeyError):
         measure(client, {**weights, "other": torch.ones(1)}, "score")
-
-
-def test_a_schedule_that_reads_the_validation_score_is_refused_and_one_of_the_loss_is_not(
-    new_client: Any, weights: Weights
-) -> None:
-    plateau = {"_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau", "optimizer": "@optimizer"}
-    step = "train#handlers#0#step_transform"
-
-    def client(read: str) -> Any:
-        return new_client(**{"lr_scheduler": plateau, step: f"$lambda engine: {read}"})
-
-    of_score = client("@validate#evaluator.state.metrics['val_mean_dice']")
-    for _ in range(2):
-        with refused("alder", "ReduceLROnPlateau", "score", by=ConfigError):
-            train(of_score, weights)
-    assert train(client("engine.state.output[0]['loss']"), weights).num_steps == 1
 
 
 def test_neither_another_site_nor_a_training_by_the_engine_changes_a_round(

@@ -17,7 +17,6 @@ from typing import Any
 import attacks
 import numpy as np
 import pytest
-import torch
 from attackers import (
     ATTACKS,
     SLEEPS_UNTIL,
@@ -32,11 +31,11 @@ from attackers import (
     with_update,
 )
 from attacks import ATTACKER, SITES, STRATEGIES, VICTIM
-from helpers.attacked_federation import federation_of, innocent_of, progress, progress_of_row
+from helpers.attacked_federation import federation_of, progress, progress_of_row
 
-from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strategy
-from monai_fairfl.guards import Copies, Guard, Replayed
-from monai_fairfl.strategies import FedAvg, Median
+from monai_fairfl import Federation, Replies, Reply, Strategy
+from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.strategies import FedAvg, Median, Standalone
 
 Records = list[Mapping[str, Any]]
 Chance = np.random.Generator
@@ -123,8 +122,14 @@ def test_default_guards_leave_the_honest_sites_their_gain(
 
 # --- attacks on the score
 
-BY_UPDATES = ("CGSV", "ShapFed")
+NOT_FOR_GUARDS = ("num_samples 1e9", "report of 1e9", "plausible false report")
+"""Sample counts and reports are checked where they arrive; no guard looks at them."""
+
 BY_REPORTS = ("FedCE", "QFedAvg", "FairFed")
+OF_THE_SCORE = ("noise of honest length", "copy", "sleeper", "a site that sinks another")
+CASES = [("FedAvg", name) for name in ATTACKS if name not in NOT_FOR_GUARDS]
+CASES += [("FedCE", name) for name in ("flipped sign", "copy", "a site that sinks another")]
+CASES += [(method, name) for method in ("CGSV", "ShapFed") for name in OF_THE_SCORE]
 
 
 def under(attack: Attack, method: str, folder: Path) -> Records:
@@ -153,21 +158,20 @@ def require_no_gain(attack: Attack, rounds: Records, honest: Any, method: str) -
     assert all(one <= 1.05 * other for one, other in zip(gained, own, strict=True))
 
 
-OF_THE_SCORE = ["noise of honest length", "copy", "sleeper", "a site that sinks another"]
-
-
-@pytest.mark.parametrize("method", BY_UPDATES)
-@pytest.mark.parametrize("name", OF_THE_SCORE)
+@pytest.mark.parametrize(("method", "name"), CASES)
 def test_the_attacker_gains_nothing_and_is_found_and_nobody_else_is(
-    name: str, method: str, honest: Any, tmp_path: Path
+    method: str, name: str, honest: Any, tmp_path: Path
 ) -> None:
     attack = ATTACKS[name]
     rounds = under(attack, method, tmp_path)
     require_no_gain(attack, rounds, honest, method)
+    guilty = attacks.attackers_of(attack)
     begins = SLEEPS_UNTIL if name == "sleeper" else 0
-    found = attacks.verdicts_on(rounds, attacks.attackers_of(attack))
+    found = attacks.verdicts_on(rounds, guilty)
     assert any(begins <= number <= begins + 3 for number in found)
-    assert attacks.verdicts_on(rounds, innocent_of(attack)) == []
+    victims = [VICTIM] if name == "copy" else []
+    innocent = [site for site in SITES if site not in (*guilty, *victims)]
+    assert attacks.verdicts_on(rounds, innocent) == []
     if name == "a site that sinks another":
         alone = rounds_of(honest(len(SITES) - 1, method, True))
         kept, before = (attacks.mean_shares(records, [VICTIM])[0] for records in (rounds, alone))
@@ -195,111 +199,49 @@ def test_a_report_out_of_its_range_is_dropped_and_brings_nothing(
         assert all(set(record["dropped"]) == {ATTACKER} for record in rounds)
 
 
-@pytest.mark.parametrize("method", BY_UPDATES)
-def test_plausible_false_reports_bring_nothing_where_reports_do_not_count(
-    method: str, honest: Any, tmp_path: Path
-) -> None:
-    attack = Attack(reporting(1.0), sites=2, hospitals=2, reports=True)
-    plain = rounds_of(honest(len(SITES), method, True))
-    for record, alone in zip(under(attack, method, tmp_path), plain, strict=True):
-        assert (record["aggregation"], record["model"]) == (alone["aggregation"], alone["model"])
-
-
-def test_a_plausible_false_report_is_not_found_where_reports_decide(
-    honest: Any, tmp_path: Path
-) -> None:
-    """No statistic can verify a number that a site alone can know."""
-    rounds = under(ATTACKS["plausible false report"], "FedCE", tmp_path)
-    gained, _ = attacks.mean_shares(rounds, [ATTACKER])
-    alone = rounds_of(honest(len(SITES), "FedCE", True))
-    own, _ = attacks.mean_shares(alone, [ATTACKER])
-    assert gained > 1.3 * own and attacks.verdicts_on(rounds, [ATTACKER]) == []
-
-
 # --- several guards together
 
 
-SIZE = 1200
-SPEC = ModelSpec(("w",))
-
-
-class Steady:
-    """Goes on in its own direction, or sends the last global step times a factor.
-
-    Args:
-        direction: its own.
-        samples: its images.
-        replayed: the factor; 0: it is honest.
-    """
-
-    def __init__(self, direction: torch.Tensor, samples: int, replayed: float):
-        self.direction = direction
-        self.samples = samples
-        self.replayed = replayed
-        self.previous: torch.Tensor | None = None
-
-    def answer(self, request: Request) -> Reply:
-        echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
-        if request.task == "measure":
-            return Reply(request.client, None, 0, **echo)
-        received = request.weights["w"]
-        chance = torch.Generator().manual_seed(request.seed)
-        update = self.direction + 0.2 * torch.randn(SIZE, generator=chance)
-        if self.replayed and self.previous is not None:
-            update = self.replayed * (received - self.previous)
-        self.previous = received.clone()
-        return Reply(request.client, {"w": update}, self.samples, **echo)
-
-
-def sites_of(names: str, replayed: dict[str, float]) -> dict[str, Steady]:
-    """Honest sites, of which b has most of the images, and those that replay, by a factor."""
-    directions = torch.randn(len(names), SIZE, generator=torch.Generator().manual_seed(0))
-    sites = {}
-    for name, direction in zip(names, directions, strict=True):
-        sites[name] = Steady(direction, 850 if name == "b" else 50, replayed.get(name, 0.0))
-    return sites
-
-
-def federation(
-    folder: Path, sites: dict[str, Steady], guards: Sequence[Guard], rounds: int
-) -> Federation:
-    """A federation whose sites live longer than its transport."""
-    makers = {name: lambda site=site: site for name, site in sites.items()}
-    initial = lambda: ({"w": torch.zeros(SIZE)}, SPEC)  # noqa: E731
-    settings: dict[str, Any] = {"evaluate": (), "final": (), "guards": guards}
-    return Federation(
-        FedAvg(), InProcess(makers), rounds, initial, run_dir=folder / "run", **settings
-    )
-
-
-@pytest.mark.parametrize(
-    ("names", "replayed"),
-    [
-        # The group of the two has the attacker's name, or the hospital's.
-        ("abcd", {"a": 1.0}),
-        ("abcd", {"c": 1.0}),
-        # One hospital under two names, and under so many that most send the same.
-        ("abcd", {"a": 1.0, "c": 1.5}),
-        ("abcdef", {"a": 1.0, "c": 1.0, "e": 1.0, "f": 1.0}),
-    ],
-)
-def test_who_sends_the_last_step_is_found_and_not_the_hospital_that_dominates_it(
-    names: str, replayed: dict[str, float], tmp_path: Path
+@pytest.mark.parametrize("method", ["FedAvg", "FedCE"])
+@pytest.mark.parametrize("outlier", [False, True])
+def test_no_guard_acts_on_honest_sites_or_on_an_honest_outlier(
+    method: str, outlier: bool, tmp_path: Path
 ) -> None:
-    """Also after a restart: guards remember, and those that were given stay new."""
-    guards = [Copies(), Replayed()]
-    fresh = guards[1].state_dict()
-    sites = sites_of(names, replayed)
-    federation(tmp_path, sites, guards, rounds=1).run()
-    assert guards[1].state_dict() == fresh
-    first, second = federation(tmp_path, sites, guards, rounds=2).run(resume=True).rounds
-    assert first["verdicts"] == {} and first["missing"] == {}
-    honest = [name for name in names if name not in replayed]
-    assert list(second["aggregation"]) == honest
-    images = {name: 850 if name == "b" else 50 for name in honest}
-    for name in honest:
-        assert second["aggregation"][name] == pytest.approx(images[name] / sum(images.values()))
-    assert set(second["verdicts"]) == set(second["missing"]) == set(replayed)
-    for name in replayed:
-        assert {verdict["guard"] for verdict in second["verdicts"][name]} == {"Replayed"}
-        assert second["missing"][name].startswith("quarantined")
+    models = []
+    for title, settings in (("guarded", {}), ("plain", {"guards": ()})):
+        strategy = STRATEGIES[method]()
+        run = federation_of(strategy, tmp_path / title, outlier=outlier, **settings)
+        rounds = list(run.run().rounds)
+        assert attacks.verdicts_on(rounds, SITES) == []
+        models.append([record["model"] for record in rounds])
+    # Not a bit is another.
+    assert models[0] == models[1]
+
+
+def test_where_nothing_is_averaged_an_update_is_judged_by_itself(tmp_path: Path) -> None:
+    """Else the yardstick of training alone would have others' updates in it, or shorter ones."""
+    for name in ("copy", "x100", "NaN"):
+        folder = tmp_path / name
+        guarded = federation_of(Standalone(), folder, ATTACKS[name], rounds=3).run().rounds
+        for record in guarded:
+            found = [ATTACKER] if name == "NaN" else []
+            assert list(record["missing"]) == list(record["verdicts"]) == found
+
+
+class Flag(Guard):
+    """A user's own guard, which flags one client."""
+
+    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        found = [reply for reply in replies if reply.client == ATTACKER]
+        return {reply.id: Verdict("flag", "worth a look", {"rounds": 1.0}) for reply in found}
+
+
+def test_a_flag_of_a_guard_of_ones_own_is_recorded_and_changes_no_bit(
+    honest: Any, tmp_path: Path
+) -> None:
+    flagged = federation_of(FedAvg(), tmp_path / "run", guards=[Flag()]).run().rounds
+    for record, other in zip(flagged, rounds_of(honest(len(SITES))), strict=True):
+        [verdict] = record["verdicts"][ATTACKER]
+        assert (verdict["guard"], verdict["action"]) == ("Flag", "flag")
+        assert verdict["evidence"] == {"rounds": 1.0}
+        assert record["model"] == other["model"]

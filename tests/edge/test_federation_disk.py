@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -78,17 +77,6 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
     assert ledger_bytes(tmp_path / "one") == ledger_bytes(tmp_path / "two")
 
 
-def test_a_file_system_without_locks_holds_no_run_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def unsupported(file: Any, how: int) -> None:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", unsupported)
-    assert federation(tmp_path).run().finished
-    assert [message for message in caplog.messages if "locked" in message]
-
-
 # --- the order on the disk
 
 
@@ -143,12 +131,8 @@ class Bomb:
 
 HOSTILE = {
     "a header of 2^62 bytes": struct.pack("<Q", 2**62) + b"{}",
-    "a header of 1 GB that is not there": struct.pack("<Q", 2**30) + b"{}",
     "offsets far beyond the file": file_of({"w": tensor(0, 2**40, [2**38])}),
-    "a shape of 2^62 entries": file_of({"w": tensor(0, 16, [2**31, 2**31])}),
     "overlapping tensors": file_of({"a": tensor(0, 12, [3]), "b": tensor(8, 16, [2])}),
-    "a hole between tensors": file_of({"a": tensor(0, 4, [1]), "b": tensor(8, 16, [2])}),
-    "offsets that go backwards": file_of({"a": tensor(16, 0, [4])}),
     "negative offsets": file_of({"a": tensor(-16, 0, [4])}),
     "a header nested ten thousand times": file_of({}).replace(b"{}", b"[" * 10_000),
     "no header": b"",

@@ -71,17 +71,3 @@ def test_a_site_answers_a_hostile_job_with_the_reason_and_runs_nothing(tmp_path:
         reason = error_of(job, {}, tmp_path)
         assert reason.startswith("ConfigError: the job") and word in reason and len(reason) < 1000
     assert not (tmp_path / "fairfl").exists()
-
-
-def test_an_honest_job_and_the_sites_own_settings_are_taken(tmp_path: Path) -> None:
-    """The site then looks for its images, and has none here."""
-    taken: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"local_epochs": 1000, "threads": 64}, {}),
-        ({"local_epochs": 10_000}, {"local_epochs": 2000}),
-        ({"overrides": {"batch_size": 2, "train#dataloader#num_workers": 0}}, {}),
-        ({}, {"overrides": {"train#trainer#_mode_": "debug"}}),
-        ({"overrides": {}}, {"dataset_dir": "/nowhere"}),
-    ]
-    for job, own in taken:
-        reason = error_of(job, own, tmp_path)
-        assert "the job" not in reason and ("dataset_dir" in reason or "/nowhere" in reason)

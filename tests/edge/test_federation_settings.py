@@ -53,19 +53,6 @@ def test_a_bad_setting_is_refused_by_name_and_value(tmp_path: Path) -> None:
             federation(tmp_path, **{name: value})
 
 
-def test_the_ends_of_the_ranges_are_taken(tmp_path: Path) -> None:
-    ends: list[dict[str, Any]] = [
-        {"rounds": 1, "min_clients": 1, "clients_per_round": 1, "retries": 0, "keep": 2},
-        {"seed": 2**63 - 1, "threads": 1, "timeout": 1e-3, "samples": {"A": 1_000_000}},
-        {"adapt_epochs": 1, "adapt_fuse": True, "adapt_rate": 1e-9, "most_samples": 1},
-        {"clients_per_round": 2, "ranges": {"score": [0, 1e-9]}},
-    ]
-    for settings in ends:
-        made = federation(tmp_path, FedAvg(), **settings)
-        for name, value in settings.items():
-            assert getattr(made.settings, name) == value
-
-
 def test_a_method_that_compares_clients_draws_more_than_one_for_a_round(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"clients_per_round": 1, "min_clients": 1}
     with pytest.raises(ConfigError, match="FedCE.*2.*clients_per_round.*1"):
@@ -103,16 +90,3 @@ def test_a_clients_name_that_is_no_plain_one_is_refused_and_nothing_is_written_o
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert all(path.is_relative_to(tmp_path / "here") for path in written)
     assert not (tmp_path / "here" / "run" / "ledger.jsonl").exists()
-
-
-def test_honest_names_are_taken(tmp_path: Path) -> None:
-    names = ("RUNMC-3T", "site 4", "St.Mary_2", "Conway", "COM", "com10", "icon", "z" * 64)
-    makers = {client: lambda: LeastSquares([0.0, 1.0]) for client in names}
-    run = federation(tmp_path, FedAvg(), InProcess(makers), rounds=1).run()
-    assert set(run.rounds[0]["aggregation"]) == set(names)
-
-
-def test_a_folder_whose_name_cannot_be_the_runs_is_refused_at_once(tmp_path: Path) -> None:
-    for name in ("lr=0.01", ".hidden", "x" * 129, "-x"):
-        with pytest.raises(ConfigError, match="run_dir"):
-            federation(tmp_path, FedAvg(), name=name)

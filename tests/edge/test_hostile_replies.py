@@ -6,22 +6,18 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from helpers.fixed_sites import federate, vectors
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from monai_fairfl import Estimate, Measure, ModelSpec, Replies, Reply, Request, Strategy, Train
-from monai_fairfl.messages import CONTEXT_KEYS, MEASUREMENTS, Range, to_json
+from monai_fairfl import Estimate, Measure, ModelSpec, Reply, Request, Strategy, Train
+from monai_fairfl.messages import MEASUREMENTS, Range
 from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import FedAvg, Rounds
 
@@ -36,28 +32,19 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "error": ({"error": "disk full"}, "disk full"),
     "no update": ({"update": None}, "update"),
     "a parameter less": ({"update": {"w": torch.ones(2, 3)}}, "'b'"),
-    "names of no text": ({"update": {**UPDATE, 7: 1, None: 1}}, "update"),
-    "a number of buffers": ({"buffers": 5}, "buffers"),
     "one more": ({"update": {**UPDATE, "x": torch.ones(1)}}, "'x'"),
     "another shape": ({"update": {**UPDATE, "w": torch.ones(3, 2)}}, "'w'.*3, 2.*2, 3"),
     "whole numbers": ({"update": {**UPDATE, "b": torch.ones(2).long()}}, "'b'.*int64"),
     "sparse": ({"update": {**UPDATE, "w": torch.ones(2, 3).to_sparse()}}, "'w'.*sparse"),
-    "a list": ({"update": {**UPDATE, "w": [[1.0] * 3] * 2}}, "'w'.*list"),
     "without data": (
         {"buffers": {**BUFFERS, "mean": torch.ones(2, device="meta")}},
         "'mean'.*data",
     ),
-    "a long buffer": ({"buffers": {**BUFFERS, "mean": torch.ones(3)}}, "'mean'.*3"),
     "no images": ({"num_samples": 0}, "num_samples"),
-    "fewer than none": ({"num_samples": -3}, "-3"),
     "a truth value": ({"num_samples": True}, "True"),
     "half an image": ({"num_samples": 1.5}, "1.5"),
-    "a text": ({"num_samples": "many"}, "'many'"),
-    "a lie": ({"num_samples": 10**12}, "num_samples"),
     "a very long lie": ({"num_samples": 10**5000}, "num_samples"),
-    "a very low lie": ({"num_samples": -(10**5000)}, "num_samples"),
     "steps": ({"num_steps": -1}, "num_steps"),
-    "cases": ({"num_cases": 10**12}, "num_cases"),
     "no labels": ({"labelled": 3}, "labelled"),
     "labels of other classes": ({"labelled": (True, False, True)}, "labelled"),
 }
@@ -91,38 +78,6 @@ def test_a_malformed_reply_is_refused_with_the_reason_and_the_others_go_on(tmp_p
 
 def _raise(reason: str) -> None:
     raise ValueError(reason)
-
-
-@settings(max_examples=30)
-@given(st.text(), st.text(max_size=5))
-def test_no_text_of_a_site_breaks_the_record(error: str, task: str) -> None:
-    """Control characters, half of a surrogate pair, and a text of any length."""
-    hostile = f"full\n\x1b[2J oak: noise \ud800{error}"
-    fields = {"error": hostile}
-    with tempfile.TemporaryDirectory() as folder:
-        updates = [vectors({"A": [1.0], "B": [1.0]})]
-        faults = {"B": partial(changed, fields)}
-        [record] = federate(FedAvg(), Path(folder), updates, faults=faults).rounds
-    assert record["missing"]["B"].isprintable() and "full" in record["missing"]["B"]
-    assert json.dumps(record["missing"]).isascii()
-    if task not in ("train", "measure"):
-        with pytest.raises(ValueError, match="'A'"):
-            Request("A", task, {})
-
-
-def test_requests_know_their_keys_and_make_their_replies() -> None:
-    request = Train("A", {}, ("train_loss",), {"sam_rho": 0.1})
-    assert (request.task, request.context) == ("train", {"sam_rho": 0.1})
-    assert Measure("A", {}, ("score",)).task == "measure"
-    asked = Request("A", "train", {}, id=4, run="r", round=2)
-    assert asked.reply() == Reply("A", None, 0, id=4, run="r", round=2)
-    with pytest.raises(ValueError, match="'A'.*'sam_roh'.*'sam_rho'"):
-        Train("A", {}, context={"sam_roh": 0.1})
-    assert "sam_rho" in CONTEXT_KEYS
-    assert to_json({"a": [1.0], "b": [math.inf, Estimate(math.nan)]}) == {
-        "a": [1.0],
-        "b": [None, {"value": None, "stderr": None, "n": 1}],
-    }
 
 
 # ---- measurements
@@ -226,15 +181,6 @@ def test_what_is_no_number_estimate_or_mapping_with_a_mean_is_not_used(tmp_path:
         assert usable[name] == (set() if name in MALFORMED else {"score"}), name
 
 
-def test_the_unbiased_similarity_may_leave_zero_to_one_and_no_other(tmp_path: Path) -> None:
-    outside = {"cka": {"mean": 0.5, "fc": -0.2}}
-    assert "cka" in taken(tmp_path / "biased", {"A": outside}, ("cka",))[2]["A"]
-    unbiased = {"cka_unbiased": 1.0}
-    far = {"cka": {"mean": 0.5, "fc": -20.0}}
-    usable, _, dropped = taken(tmp_path / "un", {"A": outside, "B": far}, ("cka",), unbiased)
-    assert usable["A"] == {"cka"} and "cka" in dropped["B"]
-
-
 def test_names_and_numbers_of_values_are_bounded(tmp_path: Path) -> None:
     """A record lists a bounded number of what was dropped, in printable names."""
     many = {"mean": 0.5, **{str(number): 0.5 for number in range(20_000)}}
@@ -259,40 +205,3 @@ def test_names_and_numbers_of_values_are_bounded(tmp_path: Path) -> None:
     assert len(dropped["many"]) < 100
     for of_client in dropped.values():
         assert all(name.isprintable() and len(name) < 400 for name in of_client)
-
-
-def test_parts_are_as_many_as_the_model_has_layers_and_classes_or_a_hundred(tmp_path: Path) -> None:
-    def is_taken(parts: int, layers: int, classes: int) -> bool:
-        shapes = {f"layer{number}.weight": (1, 1) for number in range(layers)}
-        shapes["layer0.weight"] = (classes, 1)
-        spec = ModelSpec(tuple(shapes), output=("layer0", 0))
-        update = {name: torch.ones(shape) for name, shape in shapes.items()}
-        sent = {"mean": 0.5, **{str(number): 0.5 for number in range(parts - 1)}}
-
-        def measuring(request: Request, reply: Reply) -> Reply:
-            return reply if reply.update else replace(reply, measurements={"cka": sent})
-
-        folder = tmp_path / f"{parts} {layers}"
-        updates = [{"A": update, "B": update}]
-        faults = {"A": measuring}
-        [record] = federate(Asking(("cka",)), folder, updates, spec=spec, faults=faults).rounds
-        return "cka" in record["measurements"]["A"]
-
-    assert is_taken(100, 1, 2) and not is_taken(101, 1, 2)
-    assert is_taken(321, 200, 120) and not is_taken(322, 200, 120)
-
-
-def test_an_undeclared_measurement_is_bounded_unless_the_run_declares_it(tmp_path: Path) -> None:
-    sent = {"A": {"mine": 1e5}, "B": {"mine": 1e7}}
-    usable, _, dropped = taken(tmp_path / "free", sent, ("mine",))
-    assert usable["A"] == {"mine"} and "mine" in dropped["B"]
-    usable, _, dropped = taken(tmp_path / "declared", sent, ("mine",), ranges={"mine": [0, 1e9]})
-    assert usable["B"] == {"mine"} and not dropped
-
-
-def test_copies_share_a_value() -> None:
-    model = {"w": torch.zeros(1)}
-    asked = [Request(name, "train", model, id=number) for number, name in enumerate("ABC")]
-    sent = [Reply(request.client, model, 10, id=request.id) for request in asked]
-    replies = Replies(sent, asked, ModelSpec(("w",))).after({}, [("A", "B")])
-    assert replies.shared(np.full(3, 0.4)).tolist() == [0.2, 0.2, 0.4]

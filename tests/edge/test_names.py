@@ -16,7 +16,6 @@ from helpers.shipped_strategies import SHIPPED
 
 from monai_fairfl import BundleFederation, Strategy, compose, find_bundle
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Proportional, TrimmedMean
 
 BUNDLE = str(find_bundle("prostate_mri_segmentation"))
@@ -146,15 +145,6 @@ def test_a_number_out_of_range_or_a_text_is_refused_before_anything_is_trained(
 
 
 # ---- guards
-
-
-def test_guards_may_be_named_configured_and_mixed(tmp_path: Path) -> None:
-    own = TooLong(7.0)
-    given: list[Any] = ["NonFinite", own, {"_target_": "monai_fairfl.guards.Empty", "share": 0.01}]
-    first, second, third = federation("FedAvg", tmp_path, guards=given).guards
-    assert isinstance(first, NonFinite) and second is own and vars(third) == {"share": 0.01}
-    default = federation("FedAvg", tmp_path).guards
-    assert [type(guard) for guard in default] == [type(guard) for guard in DEFAULT]
 
 
 def test_what_is_no_guard_is_refused(tmp_path: Path) -> None:

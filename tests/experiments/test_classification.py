@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import importlib
-import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -57,16 +55,6 @@ def test_of_unequal_classes_each_agent_has_equal_numbers() -> None:
     assert numbers == sorted(numbers) and numbers[0] == 1 and numbers[-1] == 10
 
 
-def test_a_class_goes_to_its_owner_alone() -> None:
-    data = load("classification.data")
-    owned = np.eye(2)[[0, 1, 0, 1, 0, 1, 0, 1, 0, 1]].T
-    even, odd = data.by_shares(pool(), owned, seed=0).values()
-    assert set(even.labels.tolist()) == {0, 2, 4, 6, 8}
-    assert len(even.labels) + len(odd.labels) == 800
-    with pytest.raises(ValueError, match="sum to at most 1"):
-        data.by_shares(pool(), owned + 0.1, seed=0)
-
-
 def client(**changes: Any) -> Any:
     clients = load("classification.clients")
     samples = load("classification.data").dealt(pool(), 10, "UNI", seed=0)["client01"]
@@ -94,23 +82,3 @@ def test_a_client_trains_as_torchs_own_sgd_does() -> None:
     for name, tensor in network.state_dict().items():
         torch.testing.assert_close(start[name] + reply.update[name], tensor)
     assert reply.num_samples == 80
-
-
-def test_a_predicate_holds_only_for_all_seeds_and_one_model_for_all_has_no_fairness() -> None:
-    summaries = load("classification.summaries")
-    assert summaries.answer([True, False, True]) == "no (2 of 3 seeds)"
-    assert math.isnan(summaries.fairness([0.1, 0.5, 0.9], [0.7, 0.7, 0.7]))
-    runs = [{"seed": 1, "of": "a"}, {"seed": 0, "of": "a"}, {"seed": 0, "of": "b"}]
-    assert [run["seed"] for run in summaries.chosen(runs, of="a")] == [0, 1]
-
-
-def test_without_a_reward_all_agents_have_one_model_and_dealt_wrongly_the_same_shares() -> None:
-    cgsv = load("papers.controls_cgsv")
-    null = cgsv.one_run(10, "POW", "null: beta 1e7", seed=0, rounds=1)
-    assert len(set(null["received"])) == 1 and set(null["kept"]) == {1.0}
-    # After one round both runs have had the same updates.
-    rewarded = cgsv.one_run(10, "POW", "CGSV, beta 1", seed=0, rounds=1)
-    assert len(set(rewarded["received"])) > 1 and rewarded["client_rounds"] == 10
-    wrong = cgsv.one_run(10, "POW", "null: dealt wrongly", seed=0, rounds=1)
-    assert wrong["kept"] != rewarded["kept"]
-    assert sorted(wrong["kept"]) == sorted(rewarded["kept"])

@@ -4,34 +4,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy.stats import norm
 
 from experiments.simulated.labels import CorruptLabeld, corrupted_cases
 from experiments.simulated.quality import BLUR_LENGTH, CorruptQualityd
-from monai_fairfl.errors import ConfigError, DataError
-
-BUNDLE = Path(__file__).parents[2] / "bundles" / "prostate_mri_segmentation"
-KINDS = ("gaussian_noise", "motion_blur")
-OVERLAYS = Path(__file__).parents[2] / "experiments" / "overlays"
 
 
 def loaded(array: np.ndarray, file: str = "SITE/Case00.nii.gz") -> MetaTensor:
     return MetaTensor(
         torch.as_tensor(array, dtype=torch.float32), meta={"filename_or_obj": f"/data/{file}"}
     )
-
-
-def picture(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).random(shape, dtype=np.float32)
 
 
 def corrupt(
@@ -88,37 +76,6 @@ def test_blur_spreads_a_point_over_the_stated_share_of_the_shorter_side() -> Non
         assert pixels == pytest.approx(BLUR_LENGTH[severity] * 224, rel=0.05, abs=1)
 
 
-def test_damage_is_a_fixed_property_of_the_case() -> None:
-    image = picture((1, 48, 48))
-    moved = torch.as_tensor(image)
-    elsewhere = MetaTensor(moved, meta={"filename_or_obj": "/elsewhere/SITE/Case00.nii.gz"})
-    for kind in KINDS:
-        transform = CorruptQualityd("image", kind)
-        first = np.asarray(transform({"image": loaded(image)})["image"])
-        other = np.asarray(transform({"image": loaded(image, "SITE/Case01.nii.gz")})["image"])
-        assert (np.asarray(transform({"image": loaded(image)})["image"]) == first).all()
-        assert (corrupt(elsewhere, kind) == first).all() and (other != first).any()
-        assert (corrupt(loaded(image, "OTHER/Case00.nii.gz"), kind) != first).any()
-        assert (corrupt(loaded(image), kind, seed=1) != first).any()
-        untouched = {"image": loaded(image)}
-        unchanged = CorruptQualityd("image", kind, severity=0)(untouched)
-        assert unchanged["image"] is untouched["image"]
-
-
-def test_arguments_out_of_range_are_refused() -> None:
-    for wrong_quality in ({"kind": "fog"}, {"severity": 6}, {"severity": 2.5}):
-        with pytest.raises(ConfigError, match="|".join(wrong_quality)):
-            CorruptQualityd("image", **wrong_quality)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="the channels 0 to 0"):
-        wrong(np.ones((1, 4, 4)), channels=[1])
-    with pytest.raises(ConfigError, match="share"):
-        CorruptLabeld("label", cases_of(3), share=1.5)
-    with pytest.raises(ConfigError, match="no 'label'"):
-        CorruptLabeld("label", [{"image": "a"}])
-    with pytest.raises(DataError, match="values such as 2"):
-        wrong(np.full((1, 4, 4), 2))
-
-
 # labels
 
 
@@ -152,69 +109,7 @@ def test_blobs_have_the_area_of_the_structure_and_its_dice_by_chance() -> None:
     assert np.mean(found) == pytest.approx(truth.mean(), abs=4 * error)
 
 
-def test_structures_move_together_and_only_the_chosen_ones() -> None:
-    disc, cup = (ellipse((64, 64), (30, 32), radii) for radii in ((12, 11), (6, 5)))
-    label = np.stack([disc, cup])
-    for seed in range(6):
-        changed = wrong(label, seed=seed)
-        assert (changed[1] <= changed[0]).all() and changed[1].any()
-        assert (changed[0] != disc).any()
-        one = wrong(label, seed=seed, channels=[1])
-        assert (one[0] == disc).all() and (one[1] == changed[1]).all()
-
-
-def test_what_is_not_labelled_or_empty_stays() -> None:
-    disc = ellipse((32, 32), (15, 15), (6, 6))
-    changed = wrong(np.stack([disc, -np.ones_like(disc)]))
-    assert (changed[1] == -1).all() and (changed[0] != disc).any()
-    assert not wrong(np.zeros((1, 8, 8))).any()
-    assert (wrong(-np.ones((2, 8, 8))) == -1).all()
-
-
 # in bundles
-
-
-WRONG_LABELS = {
-    "+train#deterministic_transforms": [
-        {
-            "_target_": "experiments.simulated.labels.CorruptLabeld",
-            "keys": "label",
-            "cases": "$@datalist['training']",
-            "share": 0.5,
-        }
-    ]
-}
-
-
-def datasets(site: Path, overlay: dict[str, Any] | None, folder: Path) -> tuple[Any, Any]:
-    """Training and validation data of the prostate bundle with an overlay."""
-    files = [str(BUNDLE / "configs" / "train.json")]
-    if overlay is not None:
-        (folder / "overlay.json").write_text(json.dumps(overlay))
-        files.append(str(folder / "overlay.json"))
-    parser = ConfigParser()
-    parser.read_config(files)
-    parser.update(
-        {"dataset_dir": str(site), "size": [32, 32], "empty_rate": 0.0, "slices_per_volume": "all"}
-    )
-    parser["datalist_file"] = None
-    parser["train#preprocessing#transforms"] = "@train#deterministic_transforms"
-    return parser.get_parsed_content("train#dataset"), parser.get_parsed_content("validate#dataset")
-
-
-def test_overlays_damage_a_groups_images_and_training_labels_alone(
-    hospitals: Path, tmp_path: Path
-) -> None:
-    plain = datasets(hospitals / "alder", None, tmp_path)
-    quality = json.loads((OVERLAYS / "corrupted_images.json").read_text())
-    for group in ("corrupted", "clean"):
-        shifted = datasets(hospitals / "alder", {**quality, "group": group}, tmp_path)
-        for one, other in zip(plain, shifted, strict=True):
-            assert set(changed("image", one, other)) == {group == "corrupted"}
-            assert set(changed("label", one, other)) == {False}
-    training, validation = datasets(hospitals / "alder", WRONG_LABELS, tmp_path)
-    assert sorted(changed("label", plain[0], training)) == [False, True]
-    assert not any(changed("label", plain[1], validation))
 
 
 def changed(key: str, one: Any, other: Any) -> list[bool]:

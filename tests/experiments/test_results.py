@@ -243,35 +243,6 @@ def _of(run: dict[str, Any]) -> tuple[int, str, str]:
     return run["agents"], run["partition"], run["method"]
 
 
-def test_which_estimate_of_a_shapley_value_is_nearer() -> None:
-    found = json.loads((RESULTS / "cgsv_figure1.json").read_text())
-
-    def nearer(updates: str, over: str) -> list[int]:
-        """The numbers for which sampling is nearer to the exact value than psi."""
-        points = found[f"{updates}, over {over}"]
-        return [int(n) for n, at in points.items() if at["sampling"]["l1"] < at["psi"]["l1"]]
-
-    # As in docs/results/cgsv.md.
-    assert nearer("as in the paper", "clients") == []
-    assert nearer("as in the paper", "parameters") == [16, 64, 256]
-    assert nearer("related", "clients") == [12, 14, 16]
-    for at in found["related, over clients"].values():
-        assert at["exact"]["seconds"] < at["sampling"]["seconds"]
-
-
-def test_predictions_of_uneven_volumes_by_numpy() -> None:
-    [rows] = tables("uneven_predictions")
-    for row, others in ((rows[1], ("FedAvg", "FedAvg-uniform")), (rows[2], ("FedAvg-uniform",))):
-        for column, of_model in (("models received", "test"), ("models used", "test_used")):
-            numbers = re.findall(r"([\w-]+) (\d\.\d+), std (\d\.\d+)", row[column])
-            assert len(numbers) == 3 * (1 + len(others)) * (1 if len(others) == 2 else 2)
-            for place, (method, worst, std) in enumerate(numbers):
-                seed = place // (1 + len(others)) % 3
-                cell = [("uneven_prostate", f"{method}-fold{seed}")]
-                found = list(means(cell, f"{of_model}/dice/*").values())
-                assert (worst, std) == (f"{min(found):.3f}", f"{np.std(found, ddof=1):.3f}")
-
-
 def test_the_plan_counts_all_cells_and_what_guards_touched() -> None:
     *rows, together = tables("plan")[0]
     assert [row["study"] for row in rows] == studies()
@@ -291,44 +262,9 @@ def test_the_plan_counts_all_cells_and_what_guards_touched() -> None:
         assert shown in " ".join((CHECKOUT / page).read_text().split())
 
 
-def test_a_study_that_is_not_complete_leaves_out_its_strategies(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    whole = Study.results
-
-    def without(self: Study) -> dict[Any, Any]:
-        found = whole(self)
-        return {cell: found[cell] for cell in found if cell.name != "FedCE-fold1"}
-
-    monkeypatch.setattr(Study, "results", without)
-    assert "FedCE" not in reading.read("prostate") and "FedAvg" in reading.read("prostate")
-    assert results.block("fedce_table1_seed") == "*Not finished. Missing: runs of FedCE.*"
-
-
 def result(seed: int = 0, **scores_of: list[float]) -> dict[str, Any]:
     names = {site: [f"{site}{n}" for n in range(len(of))] for site, of in scores_of.items()}
     return {"strategy": "FedAvg", "seed": seed, "test": {"cases": names, "dice": scores_of}}
-
-
-def test_means_are_over_cases_and_gains_are_case_by_case() -> None:
-    one, other = [result(A=[0.5, 0.7], B=[0.9])], [result(A=[0.4, 0.6], B=[0.6])]
-    assert reading.site_means(reading.cases(one)) == pytest.approx({"A": 0.6, "B": 0.9})
-    assert reading.difference(one, other).estimate == pytest.approx((0.1 + 0.3) / 2)
-    with pytest.raises(ValueError, match="FedAvg: A tested A0 twice"):
-        reading.cases(one + one)
-    assert list(reading.by_seed([*one, result(seed=1, A=[0.1])])) == [0, 1]
-    common = {"cases": {"all": ["c1", "c2"]}, "dice": {"A": [0.5, 0.7], "B": [None, None]}}
-    used = {"dice": {"A": [0.6, 0.8]}}
-    found = [{"strategy": "FedAvg", "test": common, "test_used": used}]
-    assert reading.cases(found) == {"A": {"c1": 0.5, "c2": 0.7}}
-    assert reading.cases(found, model="test_used") == {"A": {"c1": 0.6, "c2": 0.8}}
-
-
-def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
-    series = {"A": [9.0] * 5 + [0.2] * 10, "B": [0.6] * 15, "C": [-1.0] * 15, "D": [None] * 15}
-    expected = pytest.approx({"A": 0.25, "B": 0.75, "C": 0.0})
-    assert reading.shares({"contributions": series}) == expected
-    assert reading.shares({"contributions": None, "aggregation": series}) == expected
 
 
 def test_an_interval_over_folds_is_that_of_every_draw() -> None:
@@ -340,39 +276,6 @@ def test_an_interval_over_folds_is_that_of_every_draw() -> None:
         assert [found.low, found.high] == ends.tolist()
     undefined = reading.over_folds([math.nan, 1.0, 2.0], np.mean)
     assert math.isnan(undefined.estimate) and (undefined.low, undefined.high) == (1.0, 2.0)
-
-
-def test_both_methods_are_drawn_with_the_same_seeds_and_cases() -> None:
-    rng = np.random.default_rng(0)
-    one: dict[int, Any] = {}
-    other: dict[int, Any] = {}
-    for seed in range(3):
-        one[seed] = {site: {f"c{n}": float(rng.random()) for n in range(4)} for site in "AB"}
-        other[seed] = {
-            site: {case: score - 0.25 for case, score in of.items()}
-            for site, of in one[seed].items()
-        }
-    for over_sites in (np.mean, np.min):
-        found = reading.hierarchical_difference(one, other, over_sites)
-        assert found == pytest.approx((0.25, 0.25, 0.25))
-    with pytest.raises(ValueError, match="the same seeds, sites and cases"):
-        reading.hierarchical_difference(one, {0: one[0]})
-    assert np.isnan(reading.hierarchical_interval({0: {"A": {"c1": 0.5}}}).low)
-    with pytest.raises(reading.NotFinished):
-        reading.hierarchical_interval({0: {"A": {}}})
-
-
-def test_the_rule_as_it_is_takes_what_the_sites_took() -> None:
-    from papers import stronger
-
-    found = reading.read("strong_fundus")
-    taken = stronger.losses_of(found["FedAvg"], found)
-    [rule] = [rule for title, rule in stronger.RULES.items() if title.startswith("**")]
-    again = stronger.losses_of(found["FedAvg"], found, stronger.taken_by(rule))
-    for seed, of_sites in taken.items():
-        for site, folds in of_sites.items():
-            # The tables have the Dice of cases to four digits.
-            assert again[seed][site] == pytest.approx(folds, abs=1e-4)
 
 
 def test_examples_in_the_docstrings_run() -> None:

@@ -113,46 +113,6 @@ def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_trained(
     assert re.search(failed, capsys.readouterr().err)
 
 
-def test_what_is_misspelt_is_refused_before_anything_is_trained(
-    tmp_path: Path, run_study: Any
-) -> None:
-    with pytest.raises(SystemExit, match="Standalone-fold3: unknown key 'local_epoch'"):
-        run_study(tiny(arguments={"local_epoch": 1}, sites={"clients": 2}))
-    with pytest.raises(SystemExit, match="'FedEC-.': there is no such cell"):
-        run_study(tiny(), "--only", "FedAvg-*", "FedEC-*")
-    with pytest.raises(SystemExit):
-        run_study(tiny(), "--again")
-    with pytest.raises(SystemExit, match="needs real images in .*IDRiD"):
-        pool = {"pool": ["{data}/fundus/IDRiD"]}
-        run_study(tiny(settings={"dealt": {"overrides": pool}}))
-    assert not (tmp_path / "runs" / "six_fundus").exists()
-    for setting, told in (
-        ({"override": {"size": [16, 16]}}, "setting 'small' has .'override'"),
-        ({"strategies": ["FedAvg", "FedCEE"]}, "setting 'small' trains 'FedCEE'"),
-        ({"alone": "y"}, "setting 'small' takes models trained alone from 'y'"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            tiny(settings={"small": setting})
-    with pytest.raises(ValueError, match="setting 'other' has a seed of its own"):
-        tiny(settings={"other": {"arguments": {"seed": 99}}}, seeds=[4])
-
-
-def test_a_study_may_name_seeds_for_each_of_its_folds() -> None:
-    settings = {"": {"strategies": ["FedAvg", "FedCE"]}}
-    cells = list(tiny(settings=settings, repeats=[0, 1], seeds=[4, 9]).cells())
-    assert [cell.name for cell in cells[:4]] == [
-        *("FedAvg-fold0-seed4", "FedCE-fold0-seed4", "FedAvg-fold1-seed4", "FedCE-fold1-seed4")
-    ]
-    which = tiny(settings=settings, repeats=[0, 1], seeds=[4, 9])
-    assert " --seed 9 " in which.recorded_command(cells[-1])
-    # A fold has the same cases, whatever the seed.
-    assert which.overrides_of(cells[0]) == which.overrides_of(cells[4])
-    uneven = Study.read("uneven_prostate")
-    alone = {cell.name: uneven.alone_of(cell) for cell in uneven.cells()}
-    assert str(alone["float32-FedISM-0.01-fold0"].name) == "Standalone-fold0"  # type: ignore[union-attr]
-    assert alone["Standalone-fold0"] is None
-
-
 class FailsOnce:
     """A client that fails in one round."""
 

@@ -6,17 +6,11 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tables
-from helpers.checkout import CHECKOUT
-from hypothesis import given
-from hypothesis import strategies as st
 from study import Study, studies
 
 RESULT: dict[str, Any] = {
@@ -33,7 +27,6 @@ RESULT: dict[str, Any] = {
     "guards": {"names": [], "touched": {}},
     "reports": {"NaN": "NaN", "1e9": "1e9", "empty": ""},
 }
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 
 
 def test_a_result_is_read_back_with_its_types_and_a_row_for_each_site(tmp_path: Path) -> None:
@@ -45,11 +38,6 @@ def test_a_result_is_read_back_with_its_types_and_a_row_for_each_site(tmp_path: 
     rows = list(csv.DictReader((tmp_path / "study.csv").open()))
     assert [row["site"] for row in rows] == ["", "B", "A"]
     assert rows[2]["test/dice/*"] == "[0.5 null]" and rows[0]["minutes"] == "4.0"
-
-
-@given(SCALARS | st.lists(SCALARS, max_size=4))
-def test_any_value_of_json_comes_back(value: Any) -> None:
-    assert json.dumps(tables.value_of(tables.text_of(value))) == json.dumps(value)
 
 
 def test_rows_have_the_studys_order_and_a_large_table_is_gzipped(tmp_path: Path) -> None:
@@ -65,46 +53,6 @@ def test_rows_have_the_studys_order_and_a_large_table_is_gzipped(tmp_path: Path)
     tables.remove(stem, ["b"])
     assert (tmp_path / "study.csv").read_bytes() == once
     assert [path.name for path in tmp_path.iterdir()] == ["study.csv"]
-
-
-ADD = """
-import sys, tables
-from pathlib import Path
-first = int(sys.argv[2])
-order = [str(number) for number in range(40)]
-for number in range(first, first + 20):
-    tables.add(Path(sys.argv[1]), {str(number): {"number": number}}, order)
-"""
-TOO_LARGE = """
-import resource, signal, sys, tables
-from pathlib import Path
-# The system ends the process as it writes beyond this, as where the power fails.
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-tables.add(Path(sys.argv[1]), {"b": {"many": list(range(10000))}}, ["a", "b"])
-"""
-
-
-def python(script: str, *words: str) -> subprocess.Popen[bytes]:
-    path = f"{CHECKOUT}:{CHECKOUT / 'experiments'}"
-    environment = {"PYTHONPATH": path, "PATH": os.environ["PATH"]}
-    return subprocess.Popen([sys.executable, "-c", script, *words], env=environment)
-
-
-def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
-    both = [python(ADD, str(tmp_path / "study"), first) for first in ("0", "20")]
-    assert [process.wait() for process in both] == [0, 0]
-    found = tables.read(tmp_path / "study")
-    assert {name: result["number"] for name, result in found.items()} == {
-        str(number): number for number in range(40)
-    }
-
-
-def test_a_process_that_ends_while_it_writes_leaves_the_table_before(tmp_path: Path) -> None:
-    tables.add(tmp_path / "study", {"a": {"minutes": 1.0}}, ["a"])
-    before = (tmp_path / "study.csv").read_bytes()
-    assert python(TOO_LARGE, str(tmp_path / "study")).wait() < 0
-    assert (tmp_path / "study.csv").read_bytes() == before
 
 
 def test_a_committed_table_has_cells_of_its_study_that_tested_what_they_say() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import attacks
 import numpy as np
 from attackers import Attack
-from attacks import SITES, VICTIM, Hospital
+from attacks import SITES, Hospital
 from helpers.faulty_transports import Fault, FaultyTransport
 
 from monai_fairfl import Client, Federation, InProcess, Strategy
@@ -82,9 +82,3 @@ def progress(federation: Federation, sites: Sequence[str], seed: int = SEED) -> 
     """How much Dice the sites gained since the first model."""
     first, _ = attacks.initial()
     return mean_dice(sites, federation.strategy.weights, seed) - mean_dice(sites, first, seed)
-
-
-def innocent_of(attack: Attack) -> list[str]:
-    """The sites that do not attack, and that no attacker copies."""
-    guilty = {*attacks.attackers_of(attack), VICTIM}
-    return [site for site in SITES if site not in guilty]

@@ -114,13 +114,6 @@ def same(one: Any, two: Any) -> bool:
     return all(torch.equal(one[name].cpu(), two[name].cpu()) for name in one)
 
 
-def stored_state(folder: Path, number: int, name: str = "state") -> dict[str, Any]:
-    """What the client of ``tiny_client(..., folder, state=name)`` stored after round ``number``."""
-    file = folder / "alder" / name / f"r-round-{number:04d}.pt"
-    loaded: dict[str, Any] = torch.load(file, weights_only=True)
-    return loaded
-
-
 def own_model(folder: Path, state: str = "state") -> dict[str, torch.Tensor]:
     """The model that the client stored for itself when a run ended."""
     [file] = (folder / "alder" / state).glob("*own.pt")

@@ -63,23 +63,17 @@ def play_round(
     samples: Mapping[str, int] | None = None,
 ) -> RoundResult:
     """Play one round of one exchange; the arguments are those of one round of :func:`play`."""
-    counts = samples or {}
-    generator = strategy.round(sorted(update))
-    requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
-    replies = []
-    for request in requests:
+
+    def answer(request: Request) -> Reply:
         client = request.client
         known = measured.get(client, {})
         asked = {name: value for name, value in known.items() if name in request.measure}
-        reply = Reply(
-            client, {"w": vector(update[client])}, counts.get(client, 1), asked, id=request.id
-        )
-        replies.append(reply)
-    try:
-        generator.send(Replies(replies, requests, SPEC))
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("the strategy asked for a second exchange")
+        count = (samples or {}).get(client, 1)
+        return request.reply({"w": vector(update[client])}, count, measurements=asked)
+
+    result, exchanges = _exchanges(strategy, sorted(update), answer, SPEC)
+    assert len(exchanges) == 1
+    return result
 
 
 def drive(
@@ -99,24 +93,33 @@ def drive(
     Returns:
         The result, and the requests of each exchange.
     """
+    result, exchanges = _exchanges(strategy, clients, answer, spec)
+    strategy.weights = result.weights
+    strategy.rewards = result.rewards or strategy.rewards
+    return result, exchanges
+
+
+def _exchanges(
+    strategy: Strategy,
+    clients: Sequence[str],
+    answer: Callable[[Request], Reply | None],
+    spec: ModelSpec,
+) -> tuple[RoundResult, list[list[Request]]]:
     generator = strategy.round(clients)
     exchanges = []
     requests = next(generator)
     while True:
         numbered = [replace(request, id=number) for number, request in enumerate(requests)]
         exchanges.append(numbered)
-        replies = []
-        for request in numbered:
-            reply = answer(request)
-            if reply is not None:
-                replies.append(replace(reply, id=request.id))
+        replies = [
+            replace(reply, id=request.id)
+            for request in numbered
+            if (reply := answer(request)) is not None
+        ]
         try:
             requests = generator.send(Replies(replies, numbered, spec))
         except StopIteration as stop:
-            result = stop.value
-            strategy.weights = result.weights
-            strategy.rewards = result.rewards or strategy.rewards
-            return result, exchanges
+            return stop.value, exchanges
 
 
 def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3")) -> list[float]:

@@ -80,7 +80,7 @@ def federate(
     faults: Mapping[str, Fault] | None = None,
     **settings: Any,
 ) -> Played:
-    """Run as many rounds as there are updates.
+    """Run as many rounds as there are updates, or go on with the run in the folder.
 
     Args:
         strategy: of the federation.
@@ -111,7 +111,7 @@ def federate(
         run_dir=folder / "run",
         **given,
     )
-    played.rounds = list(federation.run().rounds)
+    played.rounds = list(federation.run(resume=True).rounds)
     return played
 
 

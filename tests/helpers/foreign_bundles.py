@@ -47,16 +47,6 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "deep_supervision": True,
         "deep_supr_num": 1,
     },
-    "swin_unetr": {
-        "_target_": "SwinUNETR",
-        "in_channels": 1,
-        "feature_size": 12,
-        "depths": [1, 1, 1, 1],
-        "num_heads": [1, 2, 2, 4],
-        "window_size": 4,
-        # Of the single voxel that is left of a patch of 32, an instance's mean would be all.
-        "norm_name": ["group", {"num_groups": 4}],
-    },
     "basic_unet_plus_plus": {
         "_target_": "BasicUNetPlusPlus",
         "spatial_dims": 3,
@@ -67,9 +57,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 """Bundle -> its network, without ``out_channels``."""
 
-SIDES = {"swin_unetr": 32, "basic_unet_plus_plus": 32}
-"""Bundle -> voxels of a patch along each axis, 16 for the others. SwinUNETR halves them five times.
-BasicUNet++ halves them four times, and its normalisation needs more than one voxel at the end."""
+SIDES = {"basic_unet_plus_plus": 32}
+"""Bundle -> voxels of a patch along each axis, 16 for the others. BasicUNet++ halves them four
+times, and its normalisation needs more than one voxel at the end."""
 
 DICE_CE = {"_target_": "DiceCELoss", "to_onehot_y": True, "softmax": True}
 LOSSES: dict[str, Any] = {

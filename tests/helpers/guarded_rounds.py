@@ -12,25 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from helpers.fixed_sites import Played, federate
-from helpers.updates import BODY, SPEC, START, statistics_of, tensors_of
+from helpers.updates import SPEC, START, statistics_of, tensors_of
 
 from monai_fairfl import ModelSpec, Strategy
 from monai_fairfl.guards import Guard
 from monai_fairfl.strategies import FedAvg
 
 Updates = Mapping[str, np.ndarray]
-
-IN_LAYERS = ModelSpec(
-    ("body.weight", "head.weight"),
-    layers={"body.weight": "body", "head.weight": "head"},
-    output=("head", 0),
-)
-
-
-def layered(values: np.ndarray) -> dict[str, torch.Tensor]:
-    """A flat vector as the parameters of :data:`IN_LAYERS`."""
-    body, head = torch.from_numpy(values).float().split([BODY, 40])
-    return {"body.weight": body, "head.weight": head.view(2, 20)}
 
 
 def guarded_rounds(
@@ -59,14 +47,6 @@ def guarded_rounds(
         sent = dict((buffers or {}).get(name, statistics_of()))
         fields[name] = {"buffers": sent, "num_samples": (samples or {}).get(name, 100)}
     return _played(guards, rounds, tensors_of, strategy, start, SPEC, fields, settings)
-
-
-def guarded_layers(
-    guards: Guard | Sequence[Guard], updates: Updates, strategy: Strategy | None = None
-) -> Played:
-    """One round of a model with a large body and a small output layer, which begins at zero."""
-    zeros = {"body.weight": torch.zeros(BODY), "head.weight": torch.zeros(2, 20)}
-    return _played(guards, [updates], layered, strategy, zeros, IN_LAYERS, {}, {})
 
 
 def _played(

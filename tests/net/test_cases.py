@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from pathlib import Path
@@ -20,8 +19,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from monai_fairfl import read_spec
-from monai_fairfl.data import find_cases
-from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.workflow import find_images
 
 AFFINE = np.array([[-1.5, 0, 0, 36], [0, -1.5, 0, 36], [0, 0, 3, -18], [0, 0, 0, 1.0]])
@@ -58,21 +56,6 @@ def mask_of(image: Path) -> Path:
     return image.with_name(image.name.replace(".nii", "_segmentation.nii"))
 
 
-def nnunet(
-    folder: Path, description: dict[str, Any], ignored: bool = False, first: int = 0
-) -> None:
-    """A site in the layout of nnU-Net, version 2."""
-    for number in range(4):
-        image, mask = patient(first + number)
-        if ignored:
-            mask[:, :, 9:] = 2
-        save(image, folder / "imagesTr" / f"c_{number}_0000.nii.gz")
-        save(mask, folder / "labelsTr" / f"c_{number}.nii.gz")
-    labels = {"background": 0, "prostate": 1}
-    content = {"labels": labels, "numTraining": 4, "channel_names": {"0": "T2"}, **description}
-    (folder / "dataset.json").write_text(json.dumps(content))
-
-
 def test_dicom_without_preamble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """pydicom issues 150 and 2231, GSTT-CSC/hazen issue 433, JuliaHealth/DICOM.jl issue 5.
 
@@ -94,51 +77,6 @@ def test_dicom_without_preamble(tmp_path: Path, caplog: pytest.LogCaptureFixture
     if not cases or pydicom.dcmread(path.with_suffix(""), force=True).PatientID != "P2":
         raise ValueError("both patients must be readable")
     assert len(cases) == 2 or "P2" in caplog.text or "passed over" in caplog.text
-
-
-def test_mask_in_another_orientation(tmp_path: Path) -> None:
-    """MIC-DKFZ/nnUNet issue 1669: a mask at its image's place, stored in another axis order."""
-    turned = AFFINE.copy()
-    turned[:3, 0] = -AFFINE[:3, 0]
-    turned[:3, 3] += AFFINE[:3, 0] * (SHAPE[0] - 1)
-    for number, path in enumerate(write_sites(tmp_path)):
-        save(patient(number)[1][::-1], mask_of(path), turned)
-    code, lines = adapter.check_data(tmp_path)
-    assert code == 0 or "header" not in " ".join(lines)
-
-
-@pytest.mark.parametrize(
-    "description, words",
-    [
-        pytest.param(
-            {
-                "training": [
-                    {"image": f"./imagesTr/c_{n}.nii.gz", "label": f"./labelsTr/c_{n}.nii.gz"}
-                    for n in range(4)
-                ]
-            },
-            ("_0000", "nnu-net"),
-            id="version 1 beside files of version 2",
-        ),
-        pytest.param(
-            {"file_ending": "nii.gz"},
-            ("begins with a dot", "'.nii.gz'", '".nii.gz"', "file_ending"),
-            id="an ending without its dot",
-        ),
-    ],
-)
-def test_dataset_json_of_nnunet(
-    tmp_path: Path, description: dict[str, Any], words: tuple[str, ...]
-) -> None:
-    """MIC-DKFZ/nnUNet issues 1787 and 1602: it finds the cases, or hints at why it cannot."""
-    nnunet(tmp_path / "site", description)
-    try:
-        found = len(find_cases(tmp_path / "site"))
-    except DataError as error:
-        said = str(error).replace(str(tmp_path), "").lower()
-        assert any(word in said for word in words)
-    else:
-        assert found == 4
 
 
 class WithExtraState(nn.Module):
@@ -178,16 +116,6 @@ def test_network_with_other_state(kind: str) -> None:
     else:
         with pytest.raises(ConfigError, match=f"'(0)?'.*{kind}"):
             read_spec(network, image)
-
-
-def test_label_to_ignore(tmp_path: Path) -> None:
-    """MIC-DKFZ/nnUNet issues 1104, 2884, 2567: slices that have the label "ignore"."""
-    labels = {"background": 0, "prostate": 1, "ignore": 2}
-    for first, site in ((0, "ash"), (10, "oak")):
-        description = {"labels": labels, "file_ending": ".nii.gz"}
-        nnunet(tmp_path / site, description, ignored=True, first=first)
-    _, lines = adapter.check_data(tmp_path)
-    assert "ignore" in " ".join(lines).lower()
 
 
 def test_organ_outside_the_field(tmp_path: Path) -> None:

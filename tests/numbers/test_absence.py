@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 import pytest
 from helpers.driving import CLIENTS, SPEC, play_round, vector
-from hypothesis import given
-from hypothesis import strategies as st
 
 from monai_fairfl import Strategy
 from monai_fairfl.strategies import AFL, CFFL, CGSV, FairFed, FedCE, FedGA, FedISM
@@ -88,25 +86,3 @@ def test_a_second_run_begins_as_the_first_and_a_resumed_one_goes_on_to_the_bit(n
     assert run(strategy, rounds, different=True) == first
     for number in range(3):
         assert run(KEEPING[name](), rounds, different=True, resumed_after=number) == first
-
-
-SHARES = st.lists(st.integers(1, 9), min_size=3, max_size=6)
-
-
-@given(SHARES, st.sets(st.integers(0, 5), min_size=1))
-def test_absent_clients_keep_their_proportions_and_present_ones_sum_to_one(
-    images: list[int], away: set[int]
-) -> None:
-    """FairFed with step 0: its weights are the shares of images of the first round for ever."""
-    names = [str(number) for number in range(len(images))]
-    counts = dict(zip(names, images, strict=True))
-    present = [name for name in names if int(name) not in away] or names[:1]
-    strategy = FairFed(0.0)
-    strategy.start({"w": vector([0.0])}, names, SPEC)
-    score = {name: {"global_score": 0.5} for name in names}
-    for clients in (names, present, names):
-        updates = dict.fromkeys(clients, [1.0])
-        result = play_round(strategy, updates, score, dict.fromkeys(names, 1) | counts)
-        total = sum(counts[name] for name in clients)
-        expected = {name: counts[name] / total for name in clients}
-        assert result.aggregation == pytest.approx(expected)

@@ -13,11 +13,10 @@ import torch
 from helpers.driving import GOLDEN
 from helpers.small_evaluators import cases_of, evaluator_of
 from monai.engines import SupervisedEvaluator
-from monai.inferers import Inferer, SimpleInferer, SliceInferer
-from monai.networks.nets import DynUNet, UNet
+from monai.inferers import Inferer, SliceInferer
+from monai.networks.nets import UNet
 from torch import nn
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import Memory, Probe, network_inputs
 from monai_fairfl.messages import MEASUREMENTS
 
@@ -113,18 +112,6 @@ def test_the_unbiased_estimate_is_a_ratio_of_sums_over_batches_of_eight() -> Non
     assert biased > 0.9 and abs(without_bias) < 0.5
 
 
-def test_products_in_float32_change_cka_by_less_than_a_millionth() -> None:
-    first = random_features(4, 24, 40_000)
-    second = first + 0.7 * random_features(5, 24, 40_000)
-    # One sample lies far from the others, as a slice without the organ.
-    first[0] += 5
-    for level in (0.0, 1000.0):
-        pair = [(level + features).float() for features in (first, second)]
-        expected = textbook(*(features - features.double().mean(0) for features in pair))
-        assert 0.1 < expected < 0.999
-        assert alike(*pair) == pytest.approx(expected, abs=1e-6)
-
-
 def test_features_that_do_not_vary_and_those_of_diverged_models() -> None:
     # No more noise than a forward pass's rounding.
     constant = torch.full((6, 3), 0.1).double() + 1e-9 * random_features(1, 6, 3)
@@ -148,22 +135,6 @@ def test_cosines_are_the_mean_over_images() -> None:
     nothing = torch.zeros_like(one)
     assert alike(nothing, nothing, "feature_cosine") == 1
     assert alike(nothing, one, "feature_cosine") == 0
-
-
-def test_four_different_images_are_needed() -> None:
-    for images, is_measured in ((3, False), (4, True)):
-        one, two = random_features(1, images, 3), random_features(2, images, 3)
-        for function in (alike, unbiased):
-            assert (function(one, two) is not None) == is_measured
-    network = nn.Linear(3, 2)
-    same = cases_of(list(torch.eye(3)) * 3)
-    probe = Probe(evaluator_of(network, same))
-    model = network.state_dict()
-    assert measured("cka", probe, model, model) is None
-    assert measured("feature_cosine", probe, model, model) is not None
-    # Without a model of this round there is nothing to compare.
-    for name in ("cka", "feature_cosine"):
-        assert measured(name, probe, model, None) is None
 
 
 # ---- features of networks
@@ -252,60 +223,6 @@ def test_features_that_do_not_fit_into_the_memory_at_once_come_in_pieces() -> No
     assert found[""] == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_dynunets_shared_modules_are_found_once_under_their_first_name() -> None:
-    network = DynUNet(2, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], deep_supervision=True, deep_supr_num=1)
-    found = compared(network, torch.randn(4, 1, 16, 16))
-    assert not any(layer.startswith("skip_layers") for layer in found)
-    assert any(layer.startswith("output_block") for layer in found)
-
-
-class Odd(nn.Module):
-    """A network whose modules are used in unusual ways.
-
-    One is called twice, one is never called, one gives an output without images; and the container
-    has a parameter.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.twice = nn.Linear(3, 3)
-        self.never = nn.Linear(3, 3)
-        self.table = nn.Linear(2, 3)
-        self.gain = nn.Parameter(torch.ones(1))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.gain * self.twice(self.twice(images) + self.table(torch.ones(2)))
-
-
-def test_last_call_counts_containers_give_their_output_and_the_rest_is_not_measured() -> None:
-    network, images = Odd(), torch.randn(5, 3)
-    own = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-    found = compared(network, images, "feature_cosine")
-    assert set(found) == {"", "twice", "mean"}
-    outputs = []
-    for weights in (own, noisy(network, 1)):
-        network.load_state_dict(weights)
-        with torch.no_grad():
-            outputs.append((network(images), network(images) / network.gain))
-    for position, layer in enumerate(("", "twice")):
-        pair = (outputs[0][position], outputs[1][position])
-        expected = torch.nn.functional.cosine_similarity(*pair).mean()
-        assert found[layer] == pytest.approx(float(expected), abs=1e-5)
-
-
-def test_a_compiled_network_is_compared_too() -> None:
-    torch.manual_seed(0)
-    network = UNet(2, 1, 1, (4, 8), (2,))
-    images = torch.randn(4, 1, 8, 8)
-    expected = compared(network, images)
-    network.compile(backend="eager")
-    # Compiled before there are hooks, as in a validation.
-    with torch.no_grad():
-        network.eval()(images[:2])
-        network(images)
-    assert compared(network, images) == expected
-
-
 # ---- the images that are compared
 
 
@@ -323,24 +240,3 @@ def test_inputs_are_the_slices_that_the_bundles_inferer_cuts() -> None:
     images = network_inputs(engine_of([numbered(5), numbered(4, 5)], inferer))
     assert images.shape == (9, 1, 4, 4)
     assert sorted(images[:, 0, 0, 0].tolist()) == list(range(9))
-
-
-def test_a_sample_is_evenly_spaced_bounded_and_the_same_each_time() -> None:
-    inferer = SliceInferer(roi_size=(4, 4), sw_batch_size=7, spatial_dim=2)
-    for slices, most in ((9, 4), (1000, 64), (64, 64)):
-        engine = engine_of([numbered(slices)], inferer)
-        chosen = network_inputs(engine, most)[:, 0, 0, 0]
-        steps = chosen.diff()
-        assert len(chosen) == most and chosen[0] == 0 and chosen[-1] >= slices * 0.85
-        assert steps.min() > 0 and steps.max() <= 3 * max(1, slices / most)
-        assert torch.equal(chosen, network_inputs(engine, most)[:, 0, 0, 0])
-
-
-def test_images_of_another_shape_are_left_out_and_none_at_all_is_an_error() -> None:
-    volumes = [torch.zeros(1, 4, 4), torch.ones(1, 6, 6), torch.ones(1, 4, 4)]
-    assert network_inputs(engine_of(volumes, SimpleInferer()))[:, 0, 0, 0].tolist() == [0, 1]
-    with pytest.raises(ValueError, match="data list"):
-        network_inputs(engine_of([], SimpleInferer()))
-    for most in (0, -1):
-        with pytest.raises(ConfigError, match=f"most.*{most}"):
-            network_inputs(engine_of(volumes, SimpleInferer()), most)

@@ -15,7 +15,7 @@ import torch
 from helpers.driving import CLIENTS, COMMON, GOLDEN, SAMPLES, SPEC, UPDATES, drive, values, vector
 from helpers.fixed_sites import federate
 
-from monai_fairfl import Estimate, ModelSpec, Reply, Request, Strategy
+from monai_fairfl import Estimate, Reply, Request, Strategy
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.strategies import CGSV, FedCI, LeaveOneOut
 
@@ -74,14 +74,6 @@ def test_values_of_rounds_add_up_and_may_decay() -> None:
         np.testing.assert_allclose(got / got.sum(), worked[key], atol=2e-6)
 
 
-def test_a_round_that_gains_nothing_turns_no_signs() -> None:
-    losing = additive({"1": -0.02, "2": -0.01, "3": 0.0})
-    result, _ = drive(begun(FedCI(decay=0.5)), CLIENTS, clients_of(losing))
-    assert values(result.contributions) == [0.0, 0.0, 0.0]
-    found = values(result.details["round_value"])
-    np.testing.assert_allclose(found, [-0.02, -0.01, 0.0], atol=1e-12)
-
-
 def test_leave_one_out_weights_are_the_drops() -> None:
     result, exchanges = drive(begun(LeaveOneOut()), CLIENTS, clients_of(WORTH))
     worked = GOLDEN["shapley"]
@@ -121,20 +113,11 @@ def test_nothing_that_a_client_reports_of_itself_counts_where_the_others_judge()
         score, cases = ANSWERS[by_number[number.value]][request.client]
         return request.reply(measurements={"score": {"mean": Estimate(score, None, cases)}})
 
-    result, exchanges = drive(begun(LeaveOneOut("others")), CLIENTS, answer)
+    result, _ = drive(begun(LeaveOneOut("others")), CLIENTS, answer)
     np.testing.assert_allclose(values(result.contributions), [0.5 / 3, 0.0, 0.1 / 3], atol=1e-12)
     np.testing.assert_allclose(values(result.aggregation), [5 / 6, 0.0, 1 / 6], atol=1e-12)
-
-    by_all, asked = drive(begun(LeaveOneOut()), CLIENTS, answer)
+    by_all, _ = drive(begun(LeaveOneOut()), CLIENTS, answer)
     np.testing.assert_allclose(values(by_all.contributions), [0.275, 0.3, 0.025], atol=1e-12)
-    # Over any engine: the requests are the same.
-    for these, those in zip(exchanges, asked, strict=True):
-        assert len(these) == len(those)
-        for one, other in zip(these, those, strict=True):
-            assert replace(one, weights={}) == replace(other, weights={})
-
-    with pytest.raises(ValueError, match="judged_by"):
-        LeaveOneOut("nobody")
 
 
 def test_cgsv_can_reward_by_the_same_index() -> None:
@@ -174,115 +157,7 @@ def test_only_clients_that_scored_every_model_count_and_others_are_noted(
         drive(begun(kind()), CLIENTS, lambda r: honest(r) if r.task == "train" else r.reply())
 
 
-def test_a_client_that_is_lost_after_its_training_is_waited_for_once() -> None:
-    """Each exchange that asks it may take the whole timeout, and its scores cannot count."""
-
-    def answer(request: Request) -> Reply | None:
-        if request.task == "train":
-            return request.reply({"w": vector([float(request.client)])}, 1)
-        if request.client == "2":
-            return None
-        return request.reply(measurements={"score": float(request.weights["w"]) / 10})
-
-    strategy = FedCI()
-    strategy.start({"w": vector([0.0])}, ["1", "2", "3", "4"], SPEC)
-    result, exchanges = drive(strategy, ["1", "2", "3", "4"], answer)
-    asked = [{request.client for request in requests} for requests in exchanges]
-    # The training, and two exchanges of eight coalitions each.
-    assert asked == [{"1", "2", "3", "4"}, {"1", "2", "3", "4"}, {"1", "3", "4"}]
-    assert set(result.notes) == {"2"} and set(result.aggregation) == {"1", "2", "3", "4"}
-
-
 def test_too_many_clients_are_refused_with_a_way_out(tmp_path: Path) -> None:
     updates = {f"c{number:02}": {"w": vector([1.0])} for number in range(11)}
     with pytest.raises(ConfigError, match="FedCI.*11.*clients_per_round"):
         federate(FedCI(), tmp_path, [updates])
-
-
-# ---- the models that coalitions are scored by
-
-SHAPES = {"body.weight": (300, 400), "head.bias": (3,), "head.weight": (3, 7)}
-LAYERED = ModelSpec(
-    tuple(SHAPES),
-    buffers=("body.count", "body.mean"),
-    layers={name: name.split(".")[0] for name in (*SHAPES, "body.count", "body.mean")},
-    output=("head", 0),
-)
-IMAGES = {"A": 10, "B": 70, "C": 20}
-
-
-def scored_models(
-    **changed: object,
-) -> tuple[dict[str, torch.Tensor], dict[str, Reply], list[Mapping[str, torch.Tensor]]]:
-    """The first model, what clients sent, and the models of all coalitions, small ones first.
-
-    ``changed``: fields of client C's reply.
-    """
-    generator = torch.Generator().manual_seed(0)
-
-    def random() -> dict[str, torch.Tensor]:
-        return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
-
-    start = {**random(), "body.count": torch.tensor(3), "body.mean": torch.zeros(5)}
-    sent, models = {}, []
-    for number, client in enumerate(IMAGES):
-        buffers = {"body.count": torch.tensor(number), "body.mean": torch.full((5,), number + 0.5)}
-        reply = Reply(client, random(), IMAGES[client], buffers=buffers)
-        sent[client] = replace(reply, **changed) if client == "C" else reply  # type: ignore[arg-type]
-
-    def answer(request: Request) -> Reply:
-        if request.task == "train":
-            return sent[request.client]
-        if request.client == "A":
-            models.append(request.weights)
-        return request.reply(measurements={"score": 0.5})
-
-    strategy = FedCI()
-    strategy.start(start, list(IMAGES), LAYERED)
-    drive(strategy, list(IMAGES), answer, LAYERED)
-    return start, sent, models
-
-
-COALITIONS = ["", "A", "B", "C", "AB", "AC", "BC", "ABC"]
-
-
-def test_a_coalitions_model_is_its_members_mean_by_images_as_accurate_as_float32() -> None:
-    start, sent, models = scored_models()
-    assert len(models) == len(COALITIONS)
-    for coalition, model in zip(COALITIONS, models, strict=True):
-        total = sum(IMAGES[client] for client in coalition)
-        for name in SHAPES:
-            oracle = start[name].double()
-            for client in coalition:
-                update = sent[client].update
-                assert update is not None
-                oracle = oracle + update[name].double() * IMAGES[client] / total
-            error = (model[name] - oracle).abs() / oracle.abs().clamp(min=1)
-            # In units of float32's rounding: each sum has at most three products and four terms.
-            assert float(error.max()) < 5 * 2.0**-24
-        if coalition:
-            numbers = ["ABC".index(client) for client in coalition]
-            mean = sum((n + 0.5) * IMAGES[c] / total for n, c in zip(numbers, coalition))
-            assert model["body.mean"].tolist() == pytest.approx([mean] * 5)
-            assert int(model["body.count"]) == max(numbers)
-    assert all(models[0][name].equal(start[name]) for name in start)
-
-
-def test_an_update_that_is_not_finite_spoils_the_models_of_its_coalitions_only() -> None:
-    update = {name: torch.ones(shape) for name, shape in SHAPES.items()}
-    update["head.bias"][1] = torch.inf
-    _, _, models = scored_models(update=update)
-    for coalition, model in zip(COALITIONS, models, strict=True):
-        assert bool(model["head.bias"].isfinite().all()) == ("C" not in coalition)
-
-
-def test_classes_that_some_do_not_label_are_averaged_over_those_who_do() -> None:
-    start, sent, models = scored_models(labelled=(True, False, True))
-    _, _, everything = scored_models()
-    both, all_label = models[COALITIONS.index("BC")], everything[COALITIONS.index("BC")]
-    of_b = sent["B"].update
-    assert of_b is not None
-    expected = start["head.weight"][1] + of_b["head.weight"][1]
-    torch.testing.assert_close(both["head.weight"][1], expected)
-    for row in (0, 2):
-        torch.testing.assert_close(both["head.weight"][row], all_label["head.weight"][row])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.clipping import Clip
-from helpers.driving import CLIENTS, COMMON, GOLDEN, SPEC, UPDATES, play, play_round, values, vector
+from helpers.driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, values
 from helpers.fixed_sites import federate, vectors
 
 from monai_fairfl.errors import ConfigError
@@ -52,27 +52,6 @@ def test_the_steps_shrink_to_the_end_of_the_run() -> None:
     moved = np.array([1 / 3 + 0.2 / 3 * (1 - 5 / 10), 1 / 3, 1 / 3])
     assert values(results[5].aggregation) == pytest.approx([1 / 3] * 3)
     assert values(results[6].aggregation) == pytest.approx(moved / moved.sum())
-
-
-def test_a_gap_is_of_one_clients_own_two_losses_or_the_mean_of_the_others() -> None:
-    even: list[dict[str, dict[str, float]]] = [{}, {}]
-    for client, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True):
-        even[0][client] = {"global_loss": 1.0, "local_loss": loss}
-        even[1][client] = {"global_loss": loss + 0.05, "local_loss": loss}
-    silent = [{**even[0], "3": {"global_loss": 1.0}}, even[1]]
-    first, second = play(of_ten_rounds(), [UPDATES] * 2, silent, COMMON["w0"])
-    assert set(second.details["gap"]) == {"1", "2"} and "mean" in first.notes["3"]
-    assert values(second.aggregation) == pytest.approx([1 / 3] * 3)
-
-
-def test_a_client_that_was_absent_has_the_mean_gap() -> None:
-    strategy = of_ten_rounds()
-    strategy.start({"w": vector(COMMON["w0"])}, CLIENTS, SPEC)
-    play_round(strategy, {c: UPDATES[c] for c in ("1", "2")}, ROUNDS[0])
-    second = play_round(strategy, UPDATES, ROUNDS[1])
-    gaps = np.array([WORKED["gap"][0], WORKED["gap"][1], np.mean(WORKED["gap"][:2])])
-    expected = 1 / 3 + 0.2 / 3 * gaps / gaps.max()
-    assert values(second.aggregation) == pytest.approx(expected / expected.sum())
 
 
 def test_a_gap_is_of_the_model_that_went_into_the_average(tmp_path: Path) -> None:

@@ -4,11 +4,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from helpers import odd_federation
 from helpers.driving import (
     CLIENTS,
     COMMON,
@@ -23,7 +20,6 @@ from helpers.driving import (
 )
 
 from monai_fairfl import Reply, Request
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedISM
 
 WORKED = GOLDEN["fedism"]
@@ -85,16 +81,3 @@ def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bund
     for request in trained:
         assert (request.task, request.measure) == ("train", ())
         assert tuple(request.context) == ("reset_optimizer",)
-
-
-def test_a_composed_training_may_add_to_what_the_method_sends_and_not_contradict_it(
-    tmp_path: Path,
-) -> None:
-    same = {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 1.0, "prox_mu": 0.1}
-    assert FedISM(training=same).parts.training == same
-    for key, value in (("sam_rho", 0.5), ("gsam_alpha", 0.9), ("reset_optimizer", 0.0)):
-        method = FedISM(training={**same, key: value})
-        with pytest.raises(ConfigError, match=key):
-            odd_federation.federation(method, tmp_path / key).run()
-    # Without SALT the method sends no radius with training.
-    FedISM(salt=False, training={"sam_rho": 0.5})

@@ -11,10 +11,8 @@ import pytest
 from scipy import stats
 
 from monai_fairfl import Estimate
-from monai_fairfl.errors import FairFLError
 from monai_fairfl.valuation import (
     Fidelity,
-    Valuation,
     fidelity,
 )
 
@@ -79,18 +77,6 @@ def test_the_interval_of_a_distance_is_that_of_the_normal_distribution() -> None
         assert found.high - found.estimate == pytest.approx(half, rel=0.15)
 
 
-def test_draws_in_which_nobody_is_worth_anything_do_not_spoil_the_interval() -> None:
-    values = {
-        "a": Estimate(0.010, 0.02, 9),
-        "b": Estimate(0.005, 0.02, 9),
-        "c": Estimate(-0.010, 0.02, 9),
-    }
-    reference = {"a": Estimate(0.6, 0.0), "b": Estimate(0.3, 0.0), "c": Estimate(0.1, 0.0)}
-    valuation = Valuation("permutation", values, 8, 0.005)
-    found = fidelity(valuation, reference, draws=100)
-    assert -100 <= found.pearson.low < found.pearson.high <= 100
-
-
 def test_unknown_errors_and_those_of_two_rounds_leave_the_interval_open() -> None:
     without_errors = {f"site{i}": value for i, value in enumerate(SHARES)}
     for given in (estimates(SHARES, None), without_errors):
@@ -113,37 +99,3 @@ def test_two_clients_and_uniform_shares_have_a_distance_but_no_correlation() -> 
             assert math.isnan(value)
         assert found.euclidean.estimate == pytest.approx(math.dist(first, second))
         assert found.euclidean.low < found.euclidean.high
-
-
-# ---- what is compared
-
-
-def test_a_valuation_is_compared_by_its_shares_in_whatever_unit() -> None:
-    values = {"a": Estimate(30.0, 1.0, 9), "b": Estimate(10.0, 1.0, 9), "c": Estimate(-5.0, 1.0, 9)}
-    valuation = Valuation("permutation", values, 8, 35.0)
-    reference = {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)}
-    found = fidelity(valuation, reference, draws=200)
-    assert found.euclidean.estimate == 0
-    assert found.cosine.estimate == pytest.approx(1)
-    assert 0 < found.euclidean.high < 0.2
-
-
-def test_the_seed_decides_and_the_order_of_clients_does_not() -> None:
-    backwards = dict(reversed(estimates(SHARES, 0.02).items()))
-    found = fidelity(estimates(SHARES, 0.02), estimates(OTHER), draws=50)
-    assert fidelity(backwards, estimates(OTHER), draws=50) == found
-    assert fidelity(backwards, estimates(OTHER), draws=50, seed=1) != found
-
-
-def test_what_cannot_be_compared_is_refused() -> None:
-    even = {"a": 0.5, "b": 0.5}
-    for contributions, reference, words in (
-        (even, {"a": 0.5, "c": 0.5}, r"\['b'\].*reference.*\['c'\]"),
-        ({"a": 5.0, "b": 1.0}, even, "contributions.*sum to 1"),
-        ({"a": 1.2, "b": -0.2}, even, "'b'.*-0.2"),
-        ({"a": 1.0}, {"a": 1.0}, "two"),
-    ):
-        with pytest.raises(FairFLError, match=words):
-            fidelity(contributions, reference)
-    with pytest.raises(FairFLError, match="level"):
-        fidelity(even, {"a": 0.4, "b": 0.6}, level=95)

@@ -5,20 +5,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser
 from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
-from monai.engines import SupervisedEvaluator
 from monai.handlers import from_engine
-from monai.transforms import AsDiscreted, Compose, EnsureChannelFirstd, LoadImaged
 from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from monai_fairfl.errors import ConfigError, DataError
@@ -94,22 +87,6 @@ def test_slice_dice_pools_the_slices_with_reference_and_keeps_each_case(axis: in
     assert metric.get_buffer() is None
 
 
-def test_slice_dice_is_per_class_and_leaves_out_what_no_reference_holds() -> None:
-    pred, label = np.stack([blobs(1), blobs(3), blobs(5)]), np.stack(
-        [blobs(2), blobs(4), np.zeros(SHAPE, np.float32)]
-    )
-    metric = SliceDiceMetric(include_background=True, reduction="mean_batch")
-    metric(torch.tensor(pred)[None], torch.tensor(label)[None])
-    expected = [np.mean(dice_of_slices(p, y)) for p, y in zip(pred[:2], label[:2])]
-    assert metric.aggregate()[:2].tolist() == pytest.approx(expected, abs=1e-6)
-    assert metric.aggregate()[2].isnan()
-    assert metric.aggregate("mean").item() == pytest.approx(np.mean(expected), abs=1e-6)
-    without = SliceDiceMetric()
-    without(torch.tensor(pred)[None], torch.tensor(label)[None])
-    assert without.aggregate().item() == pytest.approx(expected[1], abs=1e-6)
-    assert without.aggregate("none").shape == (1, 2)
-
-
 # ---- surface distance
 
 
@@ -137,15 +114,6 @@ def test_hausdorff_uses_each_cases_own_spacing_decollated_or_batched(decollate: 
     assert hausdorff(pred, label) == pytest.approx(expected, rel=1e-5)
 
 
-def test_hausdorff_works_on_images_of_two_dimensions() -> None:
-    pred, label = blobs(1)[..., 2], blobs(2)[..., 2]
-    expected = pytest.approx([hd95(pred, label, SPACING[:2])], rel=1e-5)
-    assert hausdorff([with_spacing(pred[None])], [with_spacing(label[None])]) == expected
-    # Slices of volumes still carry the volume's three spacings.
-    slices = [[with_spacing(blobs(seed)[None])[..., 2]] for seed in (1, 2)]
-    assert hausdorff(*slices) == expected
-
-
 def test_a_missed_structure_counts_as_the_image_diagonal_and_an_absent_one_as_zero() -> None:
     full, empty = blobs(1)[None], np.zeros((1, *SHAPE), np.float32)
     metric = SpacedHausdorffMetric()
@@ -158,80 +126,6 @@ def test_a_missed_structure_counts_as_the_image_diagonal_and_an_absent_one_as_ze
     assert metric.aggregate().item() == pytest.approx(2 * diagonal / 3)
     voxels = hausdorff([torch.tensor(empty)], [torch.tensor(full)], units="voxels")
     assert voxels == pytest.approx([np.linalg.norm(SHAPE)])
-
-
-def test_hausdorff_leaves_the_background_out_unless_asked() -> None:
-    pred, label = (np.stack([1 - blobs(i), blobs(i)]) for i in (1, 2))
-    images = [with_spacing(pred)], [with_spacing(label)]
-    expected = [hd95(p, y, SPACING) for p, y in zip(pred, label)]
-    assert hausdorff(*images, include_background=True) == pytest.approx(expected, rel=1e-5)
-    assert hausdorff(*images) == pytest.approx(expected[1:], rel=1e-5)
-
-
-def test_what_cannot_be_measured_is_refused() -> None:
-    dice, distance = SliceDiceMetric(), SpacedHausdorffMetric()
-    ones, flat = torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4)
-    settings: list[tuple[Callable[[], object], str]] = [
-        (lambda: SliceDiceMetric(spatial_dim=3), "spatial_dim"),
-        (lambda: SliceDiceMetric(reduction="sum"), "reduction.*'sum'"),
-        (lambda: SpacedHausdorffMetric(units="mm"), "units.*'mm'"),  # type: ignore[arg-type]
-        (dice.aggregate, "no case"),
-        (distance.aggregate, "no case"),
-        (lambda: distance(ones, ones), "spacing"),
-    ]
-    for call, words in settings:
-        with pytest.raises(ConfigError, match=words):
-            call()
-    for given, words in (
-        ((flat, flat), "MeanDice"),
-        ((ones, torch.ones(1, 1, 4, 4, 3)), "shape"),
-        ((0.5 * ones, ones), "AsDiscreted"),
-        ((ones,), "label"),
-    ):
-        with pytest.raises(DataError, match=words):
-            dice(*given)
-
-
-# ---- both in an evaluator
-
-
-def test_handlers_measure_in_a_real_evaluator_built_from_configuration(tmp_path: Path) -> None:
-    """Two volumes of different length; the image is what the pretended network will predict."""
-    cases = []
-    for seed, depth in ((1, 6), (3, 9)):
-        paths = {key: str(tmp_path / f"{key}{seed}.nii.gz") for key in ("image", "label")}
-        for offset, path in enumerate(paths.values()):
-            mask = blobs(seed + offset, (16, 14, depth))
-            nib.save(nib.Nifti1Image(mask, np.diag([*SPACING, 1])), path)
-        cases.append(paths)
-    load = Compose([LoadImaged(["image", "label"]), EnsureChannelFirstd(["image", "label"])])
-    network = torch.nn.Conv3d(1, 2, 1)
-    weight = torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1)
-    network.load_state_dict({"weight": weight, "bias": torch.tensor([0.5, -0.5])})
-    both = "$monai.handlers.from_engine(['pred', 'label'])"
-    config = {
-        name: {"_target_": f"monai_fairfl.metrics.{kind}", "output_transform": both}
-        for name, kind in (("dice", "SliceDice"), ("hd95", "SpacedHausdorff"))
-    }
-    parser = ConfigParser(config)
-    evaluator = SupervisedEvaluator(
-        torch.device("cpu"),
-        DataLoader(Dataset(cases, load), batch_size=1),
-        network,
-        postprocessing=Compose(
-            [AsDiscreted("pred", argmax=True, to_onehot=2), AsDiscreted("label", to_onehot=2)]
-        ),
-        key_val_metric={name: parser.get_parsed_content(name) for name in config},
-    )
-    pairs = [(load(case)["image"][0].numpy(), load(case)["label"][0].numpy()) for case in cases]
-    slices = list(chain.from_iterable(dice_of_slices(*pair) for pair in pairs))
-    distance = np.mean([hd95(*pair, SPACING) for pair in pairs])
-    # Nothing of the first run is left in the second.
-    for _ in range(2):
-        evaluator.run()
-        assert evaluator.state.metrics["dice"] == pytest.approx(np.mean(slices), abs=1e-6)
-        assert evaluator.state.metrics["hd95"] == pytest.approx(distance, rel=1e-5)
-        assert evaluator.state.metric_details["hd95"].shape == (2, 1)
 
 
 # ---- the cup-to-disc ratio

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.driving import GOLDEN
-from helpers.random_loaders import KINDS, images_of, loaders
 from helpers.small_evaluators import Scaled, cases_of, evaluator_of
 from helpers.small_trainers import (
     ONE_BATCH,
@@ -26,34 +25,26 @@ from ignite.engine import Events
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines.utils import IterationEvents
 from monai.handlers import (
-    ConfusionMatrix,
     HausdorffDistance,
-    IgniteMetricHandler,
     MeanDice,
-    PanopticQuality,
     from_engine,
 )
 from monai.inferers import SliceInferer
 from monai.losses import DiceCELoss
-from monai.metrics import compute_dice
-from monai.networks.nets import DynUNet
 from monai.transforms import (
     Activationsd,
-    AsDiscreted,
     Compose,
     RandGaussianNoised,
 )
 from torch import nn
 
 from monai_fairfl import Estimate
-from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.measurements import Memory, Probe, TrainingProbe
 from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.metrics import SpacedHausdorff
 
 PREDICTION_AND_LABEL = from_engine(["pred", "label"])
 SIGMOID = Activationsd("pred", sigmoid=True)
-SOFTMAX = Activationsd("pred", softmax=True)
 
 
 def measured(name: str, probe: Any, model: Any, **context: float) -> Any:
@@ -136,37 +127,6 @@ def test_both_models_see_the_same_noise_and_all_is_as_before(training: bool, rea
     assert noise.R.get_state()[1].tolist() == noise_state  # type: ignore[index]
 
 
-def test_two_models_outputs_come_one_after_the_other() -> None:
-    probe = probe_of()
-    first, second = probe.outputs(weights(1.0, 1.0)), probe.outputs(weights(2.0, 2.0))
-    next(first)
-    with pytest.raises(RuntimeError, match="first"):
-        next(second)
-    # The refusal has not disturbed the first model, and afterwards there is room for another.
-    assert torch.equal(next(first), volumes()[1].expand(2, -1, -1, -1))
-    first.close()
-    assert torch.equal(next(probe.outputs(weights(2.0, 2.0)))[:1], 2 * volumes()[0])
-    assert list(Probe(evaluator_of(Affine(), [])).outputs({})) == []
-    several = Probe(evaluator_of(nn.Identity(), cases_of(volumes())))
-    several.engine.network.forward = lambda images: [images, images]
-    with pytest.raises(ValueError, match="list"):
-        list(several.outputs({}))
-
-
-def test_the_activation_is_that_of_the_postprocessing() -> None:
-    both = Activationsd(["label", "pred"], sigmoid=[True, False], softmax=[False, True])
-    for postprocessing, activation in (
-        (Compose([SOFTMAX, AsDiscreted("pred", argmax=True)]), "softmax"),
-        (both, "softmax"),
-        (Compose([Activationsd("pred", other=torch.tanh), SIGMOID]), "sigmoid"),
-        (AsDiscreted("pred", threshold=0.5), None),
-        (None, None),
-    ):
-        assert probe_of(postprocessing=postprocessing).activation() == activation
-        alone = probe_of(postprocessing=postprocessing, decollate=False)
-        assert alone.activation() == activation
-
-
 # ---- scores
 
 
@@ -185,29 +145,6 @@ def test_nothing_is_measured_on_a_part_without_cases(caplog: pytest.LogCaptureFi
     mean = probe.score({})["mean"]
     assert isinstance(mean, Estimate) and math.isnan(mean.value) and mean.n == 0
     assert probe.cases == {}
-
-
-@pytest.mark.parametrize(
-    ("images", "names"),
-    [
-        ([torch.ones(1, 4, 4), torch.zeros(1, 4, 4)], ["0", "1"]),
-        ([["a/t1.nii", "a/t2.nii"], ["b/t1.nii", "b/t2.nii"]], ["a/t1.nii", "b/t1.nii"]),
-        (["x/elm/Case1.nii", "x/oak/Case1.nii"], ["elm/Case1.nii", "oak/Case1.nii"]),
-    ],
-)
-def test_a_case_has_the_name_of_its_first_file_or_its_number(
-    images: list[Any], names: list[str]
-) -> None:
-    """Cases of one name in several folders all count."""
-    items = [{"image": image, "number": number} for number, image in enumerate(images)]
-
-    def read(item: dict[str, Any]) -> dict[str, Any]:
-        return {"image": torch.full((1, 4, 4), item["number"]), "label": torch.ones(1, 4, 4)}
-
-    metric = {"dice": MeanDice(output_transform=PREDICTION_AND_LABEL)}
-    probe = Probe(evaluator_of(nn.Identity(), items, transform=read, key_val_metric=metric))
-    assert probe.score({})["mean"] == Estimate(0.5, pytest.approx(0.5), 2)
-    assert probe.cases == {names[0]: {"dice": 0.0}, names[1]: {"dice": 1.0}}
 
 
 class Counting(MeanDice):
@@ -257,36 +194,6 @@ def test_a_score_computes_the_key_metric_alone_also_where_it_is_made_of_others()
     assert dice.batches == 2
 
 
-def test_a_surface_distance_is_the_evaluators_own_and_computes_nothing_else() -> None:
-    key_metric = Counting()
-    label = torch.zeros(1, 8, 8, 1)
-    label[:, 2:5, 2:5] = 1
-    affine = torch.diag(torch.tensor([3.0, 1, 1, 1]))
-    spaced = [MetaTensor(mask, affine=affine) for mask in (label, torch.roll(label, 2, dims=1))]
-    items = [{"image": image, "label": spaced[0]} for image in spaced]
-    evaluator = evaluator_of(
-        Scaled(),
-        items,
-        key_val_metric={"dice": key_metric},
-        additional_metrics={"hd95": SpacedHausdorff(output_transform=PREDICTION_AND_LABEL)},
-    )
-    # Two voxels of 3 mm in one case, none in the other.
-    assert measured("test_hd95", Probe(evaluator), {}) == Estimate(3.0, 3.0, 2)
-    assert key_metric.batches == 0
-
-
-def test_a_probe_of_one_request_scores_a_model_once() -> None:
-    metric = Counting()
-    probe = Probe(probe_with(metric, Counting()).engine, remembers=True)
-    model = {"scale": torch.ones(())}
-    score, cases = probe.score(model), probe.take_cases()
-    assert probe.cases == {}
-    assert probe.score(dict(model)) == score and probe.cases == cases != {}
-    assert metric.batches == 2
-    assert probe.score({"scale": torch.zeros(())}) != score
-    assert metric.batches == 4
-
-
 def test_a_distance_is_no_score() -> None:
     """Where lower is better, FedCE would take the worst client for the best."""
     label = torch.zeros(1, 8, 8)
@@ -296,51 +203,6 @@ def test_a_distance_is_no_score() -> None:
     evaluator = evaluator_of(nn.Identity(), items, key_val_metric={"distance": distance})
     with pytest.raises(ValueError, match="'distance' is 3"):
         Probe(evaluator).score({})
-
-
-def probe_of_metric(metric: IgniteMetricHandler, channels: int = 1) -> Probe:
-    """A probe of two cases, whose evaluator's key metric is ``metric``."""
-    generator = torch.Generator().manual_seed(0)
-    items = []
-    for _ in range(2):
-        prediction, label = torch.randint(0, 2, (2, channels, 8, 8), generator=generator)
-        items.append({"image": prediction.float(), "label": label.float()})
-    return Probe(evaluator_of(Scaled(), items, key_val_metric={"own": metric}))
-
-
-def test_counts_of_a_case_are_no_score_of_it() -> None:
-    """Panoptic quality stores true and false positives: one of each has the mean 0.5."""
-    quality = PanopticQuality(num_classes=1, output_transform=PREDICTION_AND_LABEL)
-    arguments: dict[str, Any] = {
-        "metric_name": "f1 score",
-        "output_transform": PREDICTION_AND_LABEL,
-    }
-    for metric, channels in ((ConfusionMatrix(**arguments), 1), (quality, 2)):
-        with pytest.raises(ConfigError, match="counts"):
-            probe_of_metric(metric, channels).score({})
-    # One that stores no details gives its own value.
-    probe = probe_of_metric(ConfusionMatrix(**arguments, save_details=False))
-    score = probe.score({})
-    probe.engine.run()
-    assert score == {"mean": Estimate(pytest.approx(probe.engine.state.metrics["own"]))}
-
-
-def test_a_metric_that_gives_a_number_of_each_class_is_scored_by_its_cases() -> None:
-    arguments: dict[str, Any] = {
-        "reduction": "mean_batch",
-        "output_transform": PREDICTION_AND_LABEL,
-    }
-    probe = probe_of_metric(MeanDice(**arguments), channels=2)
-    score: Any = probe.score({})
-    expected = []
-    for case in probe.engine.data_loader.dataset.data:  # type: ignore[union-attr]
-        expected.append(compute_dice(case["image"][None], case["label"][None])[0])
-    dice = torch.stack(expected)
-    assert score["mean"].value == pytest.approx(float(dice.mean()))
-    for number in (0, 1):
-        assert float(score[str(number)]) == pytest.approx(float(dice[:, number].mean()))
-    with pytest.raises(ConfigError, match="2 numbers"):
-        probe_of_metric(MeanDice(**arguments, save_details=False), channels=2).score({})
 
 
 # ---- losses and sharpness of training
@@ -403,53 +265,6 @@ def test_loss_and_sharpness_are_of_the_whole_data_set_whatever_its_batches() -> 
     assert even.n == 3 and even.stderr == pytest.approx(np.std(of_batches, ddof=1) / 3**0.5)
 
 
-def test_without_any_batch_there_is_no_loss() -> None:
-    network = nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    probe = TrainingProbe(trainer_of(network, [], half_mean_square, optimizer))
-    for name in ("global_loss", "sharpness"):
-        with pytest.raises(DataError, match="'training'"):
-            measured(name, probe, network.state_dict())
-
-
-def test_the_loss_is_made_with_running_statistics_and_without_dropout() -> None:
-    network, batches, loss = conv_net(), image_batches(), DiceCELoss(sigmoid=True)
-    trainer = trainer_of(network, batches, loss, torch.optim.SGD(network.parameters(), 0.1))
-    trainer.run()
-    weights = {k: v.clone() for k, v in network.state_dict().items()}
-    with torch.no_grad():
-        network.eval()
-        expected = [float(loss(network(batch["image"]), batch["label"])) for batch in batches]
-        network.train()
-    assert TrainingProbe(trainer).loss(weights).value == pytest.approx(np.mean(expected))
-    assert network.training and all(
-        torch.equal(weights[k], v) for k, v in network.state_dict().items()
-    )
-
-
-def test_the_loss_of_a_network_with_deep_supervision_is_of_all_its_outputs() -> None:
-    torch.manual_seed(0)
-    # Its normalisation is the same in both modes, and it has no dropout.
-    network = DynUNet(
-        2, 1, 1, [3, 3, 3], [1, 2, 2], [2, 2], [4, 4, 4], deep_supervision=True, deep_supr_num=1
-    )
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-
-    def of_both(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        assert predicted.ndim == target.ndim + 1
-        return torch.stack([half_mean_square(one, target) for one in predicted.unbind(1)]).mean()
-
-    batches = image_batches(1)
-    trainer = trainer_of(network, batches, of_both, optimizer)
-    probe = TrainingProbe(trainer)
-    network.train()
-    expected = float(of_both(network(batches[0]["image"]), batches[0]["label"]))
-    network.eval()
-    assert probe.loss(network.state_dict()).value == pytest.approx(expected, rel=1e-5)
-    assert probe.sharpness(network.state_dict(), 0.05) > 0
-    assert not any(module.training for module in network.modules())
-
-
 def test_a_training_that_was_probed_is_bit_equal_to_one_that_was_not() -> None:
     states = []
     for probed in (False, True):
@@ -464,25 +279,3 @@ def test_a_training_that_was_probed_is_bit_equal_to_one_that_was_not() -> None:
             trainer.run()
         states.append({**trainer.network.state_dict(), "random": torch.random.get_rng_state()})
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_wherever_the_random_state_is_measurements_are_alike_and_do_not_show(kind: str) -> None:
-    after = []
-    for is_measured in (False, True):
-        torch.manual_seed(5)
-        loader = loaders(kind)
-
-        def level(images: torch.Tensor, target: Any) -> torch.Tensor:
-            return images.square().mean()
-
-        network = nn.Conv2d(1, 1, 1)
-        optimizer = torch.optim.SGD(network.parameters(), 0.1)
-        trainer = trainer_of(network, loader, level, optimizer)
-        trainer.prepare_batch = lambda batch, *_, **__: (batch["image"], batch["image"])
-        if is_measured:
-            probe, model = TrainingProbe(trainer), network.state_dict()
-            assert probe.loss(model) == probe.loss(model)
-        torch.manual_seed(6)
-        after.append(images_of(loader))
-    assert torch.equal(*after)

@@ -39,17 +39,6 @@ def test_the_released_variant_is_a_plain_average() -> None:
     np.testing.assert_allclose(result.weights["w"], model, atol=2e-6)
 
 
-def test_powers_beyond_a_float_leave_the_weights_to_the_largest_loss() -> None:
-    for variant in ("paper", "released"):
-        for losses in ([100.0, 1.0, 2.0], [1e-3, 2e-3, 1e-4]):
-            measured = [reported("global_loss", losses)]
-            strategy = QFedAvg(q=200.0, variant=variant)
-            (result,) = play(strategy, [UPDATES], measured, COMMON["w0"])
-            largest = str(1 + losses.index(max(losses)))
-            assert result.aggregation[largest] == pytest.approx(1)
-            assert result.weights["w"].isfinite().all()
-
-
 def test_the_step_is_algorithm_2s_also_where_its_powers_would_overflow() -> None:
     """h_k and F_k^q are divided by the same power here, so that their ratio stays."""
     q, lipschitz = 200.0, 10.0

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.bundle_runs import BUNDLE, federation
+from helpers.bundle_runs import federation
 
 from monai_fairfl import FairMonaiAlgo, Reply, Request, read_ledger
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedAvg, QFedAvg
 from monai_fairfl.valuation import Reconstruction, Retraining
 
@@ -85,18 +84,3 @@ def test_values_share_out_the_gain_and_all_strategies_have_one_retrained_referen
     asked.clear()
     federation(two, run_dir, strategies, resume=True, **settings).run()
     assert not any(request.run == "valuation" or request.task == "train" for request in asked)
-
-
-def test_what_would_fail_after_the_training_is_refused_before(two: Path, tmp_path: Path) -> None:
-    settings: dict[str, dict[str, Any]] = {
-        "record_updates": {"valuations": [Reconstruction()]},
-        "differ": {"valuations": [Retraining(), Retraining()]},
-        "'prostat'": {"valuations": [Retraining(utility="prostat")]},
-        "local_norm": {"valuations": [Retraining()], "local_norm": True},
-        "buffers": {"valuations": [Retraining()], "buffers": "local"},
-    }
-    for words, given in settings.items():
-        with pytest.raises(ConfigError, match=words):
-            federation(two, tmp_path / "run", FedAvg(), **given).run()
-        assert not (tmp_path / "run").exists()
-    assert BUNDLE.is_dir()

@@ -22,10 +22,6 @@ from engines_runs import (
 )
 from helpers.checkout import TINY
 
-from benchmarks import gpu
-from monai_fairfl import find_bundle
-from monai_fairfl.data import SITES, write_sites
-from monai_fairfl.errors import FederationError
 from monai_fairfl.model_files import state_of_file
 
 
@@ -80,23 +76,3 @@ def test_flowers_own_strategy_trains_what_ours_trains(hospitals: Path, tmp_path:
     compared = (IN_PROCESS, OURS_OVER_FLOWER, FLOWERS_OWN)
     models = trained(compared, "FedAvg", 2, hospitals, tmp_path)
     assert_trained_alike(models, tmp_path / "2" / INITIAL)
-
-
-def test_a_round_without_a_site_that_fails_is_not_timed(tmp_path: Path) -> None:
-    sites = tmp_path / "sites"
-    write_sites(sites, SITES[:2], size=(32, 32, 6), cases=6)
-    # A single case cannot be split.
-    write_sites(sites, SITES[2:3], size=(32, 32, 6), cases=1)
-    work = gpu.Work(
-        name="slices",
-        bundle=find_bundle("prostate_mri_segmentation"),
-        sites=sites,
-        overrides={"size": [32, 32], "channels": [4, 8, 8]},
-        config=("configs/train.json", "configs/light.json"),
-        device="cpu",
-        rounds=2,
-        repeats=1,
-        folder=tmp_path / "runs",
-    )
-    with pytest.raises(FederationError, match="cedar"):
-        work.run("FedAvg", 1)

@@ -121,14 +121,6 @@ def run_here() -> list[Block]:
 # ---- which of the three a block is ----
 
 
-def test_blocks_and_their_markers_are_found_at_any_depth() -> None:
-    indented = "1. One:\n\n    ```bash\n    a\n    ```\n\n"
-    marked = "<!-- not run: it is\nfar away -->\n\n```bash\nb\n```\n"
-    first, second = blocks_of_text(indented + marked)
-    assert (first.language, first.text.strip(), first.reason) == ("bash", "a", None)
-    assert (second.text, second.reason) == ("b\n", "it is far away")
-
-
 def test_no_block_of_a_page_is_missed() -> None:
     for page in PAGES:
         fences = re.findall(r"^ *(?:```|~~~)", (CHECKOUT / page).read_text(), re.MULTILINE)
@@ -185,22 +177,6 @@ def test_the_json_of_the_pages_can_be_read() -> None:
 
 
 # ---- the blocks that run here ----
-
-
-def test_a_shell_makes_the_words_and_starts_no_program_of_a_page(tmp_path: Path) -> None:
-    text = "B=a  # b\nmkdir $B\npip install $B/c 'd e'\n... --f#g {1..2} \\\n    h\n--i j\n"
-    [block] = blocks_of_text(f"```bash\n{text}```\n")
-    assert recorded(block, tmp_path) == [
-        ["pip", "install", "a/c", "d e"],
-        ["...", "--f#g", "1", "2", "h"],
-        ["--i", "j"],
-    ]
-    assert (tmp_path / "a").is_dir()
-
-
-def test_a_program_that_no_test_knows_fails(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="no test knows how to run 'pip'"):
-        run_command(["pip", "install", "torch"], tmp_path, {})
 
 
 HOSPITALS = ("alder", "birch", "cedar")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import torch
 from helpers.checkout import CHECKOUT
 
-from monai_fairfl import Federation, History, InProcess, Reply, Request, Strategy, write_report
+from monai_fairfl import Federation, History, InProcess, Reply, Request, Strategy
 from monai_fairfl.errors import FederationError
 from monai_fairfl.strategies import Ditto, FedCE
 
@@ -88,23 +87,6 @@ def test_a_restart_after_each_request_changes_nothing(fedce: History, tmp_path: 
 def test_a_method_that_needs_more_of_it_stops_and_says_what(tmp_path: Path) -> None:
     with pytest.raises(FederationError, match="ditto_lambda.*personal_score"):
         run(tmp_path, Ditto())
-
-
-def test_the_page_names_what_the_client_measures_and_reads() -> None:
-    section = (CHECKOUT / "docs/own_loop.md").read_text().partition("## A client of your own\n")[2]
-    section = section.partition("\n## ")[0]
-    named = set(re.findall(r"`(\w+)`", section))
-    assert named >= own_client.MEASURES | own_client.READS
-
-
-def test_the_report_judges_the_run_with_the_file_of_the_page(tmp_path: Path) -> None:
-    history = run(tmp_path, FedCE())
-    assert len(write_report([history.run_dir])["first_look"]) == 1
-
-    page = (CHECKOUT / "docs" / "own_loop.md").read_text()
-    [config] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    (history.run_dir / "settings.json").write_text(config)
-    assert write_report([history.run_dir])["first_look"] == []
 
 
 def test_the_script_of_the_page_prints_the_weights_of_each_round(

@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import runpy
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import own_engines
 import pytest
 from helpers.checkout import CHECKOUT
 
-from monai_fairfl import Request, read_ledger
-from monai_fairfl.handlers import Proximal
+from monai_fairfl import read_ledger
 from monai_fairfl.strategies import FedCE
 
 SCRIPT = CHECKOUT / "docs" / "examples" / "own_engines.py"
@@ -27,11 +24,6 @@ def run_script(folder: Path) -> list[dict[str, Any]]:
         patch.setattr(sys, "argv", [SCRIPT.name, str(folder)])
         runpy.run_path(str(SCRIPT), run_name="__main__")
     return read_ledger(folder / "run" / "ledger.jsonl")
-
-
-def proximal(mu: float, _: float) -> Proximal:
-    """The handler with another strength than that of the script."""
-    return Proximal(mu)
 
 
 def test_the_script_of_the_page_measures_trains_and_resumes(
@@ -49,17 +41,3 @@ def test_the_script_of_the_page_measures_trains_and_resumes(
     # Nothing frightens the reader: MONAI logs an error where it looks for a metadata file.
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert run_script(tmp_path) == records
-
-
-def test_the_trainers_handler_pulls_the_model_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights, _ = own_engines.initial()
-    moved = {}
-    for mu in (0.0, 1000.0):
-        monkeypatch.setattr(own_engines, "Proximal", partial(proximal, mu))
-        made = own_engines.client(0, tmp_path / str(mu))
-        reply = made.answer(Request("alder", "train", weights, (), run="r", round=0, seed=1))
-        assert reply.update is not None
-        moved[mu] = sum(float(change.square().sum()) for change in reply.update.values())
-    assert moved[1000.0] < 0.5 * moved[0.0]

@@ -93,35 +93,6 @@ def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
     assert_same(torch.load(here / model), torch.load(own / model))
 
 
-@pytest.mark.usefixtures("_quick_starts")
-def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(
-    three_hospitals: Path, tmp_path: Path
-) -> None:
-    images = tmp_path / "hospitals"
-    shutil.copytree(three_hospitals / "hospitals", images)
-    shutil.rmtree(images / "cedar")
-
-    transport: Transport = own_loop.Processes(images, SITES, tmp_path / "private", 1)
-    weights, _ = initial_model(own_loop.BUNDLE, own_loop.SMALL)
-    asked = partial(
-        own_loop.Request,
-        task="measure",
-        weights=weights,
-        measure=("global_score",),
-        run="own",
-        round=0,
-    )
-    requests = [asked(site, id=id) for id, site in enumerate(SITES)]
-    replies = {reply.client: reply for reply in transport.ask(requests)}
-    assert replies["cedar"].error
-    assert all(
-        replies[site].error is None and replies[site].measurements for site in ("alder", "birch")
-    )
-
-    assert not list(transport.ask(requests[:1], timeout=1e-6))
-    transport.close()
-
-
 def test_a_round_by_hand_is_the_first_round_of_the_federation(
     page: dict[str, Any], in_one_process: Federation
 ) -> None:

@@ -14,7 +14,6 @@ from helpers.fixed_sites import federate
 from helpers.given_strategy import Given
 from helpers.reports import hospital, points_of, rows_of, run_of, warned
 from helpers.scripted_run import contributions_of, report_of, train, valued
-
 from sklearn.metrics.pairwise import cosine_similarity
 
 from monai_fairfl import ModelSpec, read_ledger
