@@ -414,16 +414,14 @@ def inspect_site(
 
     with ThreadPoolExecutor(files.WORKERS) as pool:
         inspection.cases = list(pool.map(look, listed))
-    for case in inspection.cases:
-        problems += case.faults
-
+    problems += [fault for case in inspection.cases for fault in case.faults]
     sound = inspection.sound
     empty = [case for case in sound if not case.slices]
     notes = [*_notes_on_cases(inspection, found.channels, pairs_by_shape, field_of_view)]
     if cases is None:
         labels = labels_of(sound)
-        for name, bounds in known.items() if any(labels) else ():
-            if not any(case.label.values_in(bounds) for case in sound):
+        for name, bounds in known.items():
+            if any(labels) and not any(case.label.values_in(bounds) for case in sound):
                 problems.append(f"values of {name!r} are {bounds}; mend them: masks have {labels}")
         if empty and len(empty) == len(inspection.cases):
             problems.append(f"all {len(empty)} labels are empty; export the right ones")

@@ -136,8 +136,21 @@ def datalist_of(
     must_agree = bool(values)
     source = dataset_dir
     is_new = file is None or not Path(file).exists()
-    if is_new:
-        parts = _new_split(found, arguments, dataset_dir)
+    if is_new and found.parts is None:
+        try:
+            parts = split_cases(found.cases, **{**arguments, "patients": found.patients})
+        except DataError as error:
+            raise DataError(f"{dataset_dir}: {error}") from error
+    elif is_new:
+        if arguments["folds"] is not None:
+            raise DataError(
+                f"{dataset_dir} has its own split, which folds={arguments['folds']} would undo."
+                " Leave folds out, or give a list by hand for each fold."
+            )
+        tests = list(arguments["fractions"][2:]) != [0]
+        share, seed = arguments["validation"], arguments["seed"]
+        parts = complete_split(found, share, seed, str(dataset_dir), tests)
+        require_single(parts, dataset_dir)
     else:
         source = Path(str(file))
         parts, written_here = read_datalist(source, folder, arguments)
@@ -157,27 +170,6 @@ def datalist_of(
         write_datalist(Path(file), folder, parts, split_record(arguments, found.parts))
         sizes = ", ".join(f"{len(cases)} {part}" for part, cases in parts.items())
         logger.info("%s did not exist: a new split has %s cases", file, sizes)
-    return parts
-
-
-def _new_split(found: Found, arguments: Mapping[str, Any], dataset_dir: Path) -> Parts:
-    """Split the cases of a site, or complete the split that came with them."""
-    folds = arguments["folds"]
-    if found.parts is None:
-        try:
-            return split_cases(found.cases, **{**arguments, "patients": found.patients})
-        except DataError as error:
-            raise DataError(f"{dataset_dir}: {error}") from error
-    if folds is not None:
-        raise DataError(
-            f"{dataset_dir} comes with its own {' and '.join(found.parts)} cases, which"
-            f" folds={folds} would undo. Leave folds out, or give a list by hand for each fold."
-        )
-    tests = list(arguments["fractions"][2:]) != [0]
-    parts = complete_split(
-        found, arguments["validation"], arguments["seed"], str(dataset_dir), tests
-    )
-    require_single(parts, dataset_dir)
     return parts
 
 
@@ -332,12 +324,7 @@ def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None
     return record
 
 
-def write_datalist(
-    file: Path,
-    folder: Path,
-    parts: Parts,
-    record: Mapping[str, Any],
-) -> None:
+def write_datalist(file: Path, folder: Path, parts: Parts, record: Mapping[str, Any]) -> None:
     """Write a data list whole or not at all.
 
     Args:

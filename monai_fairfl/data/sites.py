@@ -186,10 +186,9 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
                 f" {_describe(folder)}"
             )
     if must and not sites:
-        hint = "Check the path."
+        fault = f"{root} has no site: none of its folders holds images with labels"
         if names := list(_recognising(root)):
-            hint = f"It is a site itself ({names[0]}): give the folder that holds it."
-        fault = f"{root} has no site: none of its folders holds images with labels. {hint}"
+            fault += f". It is a site itself ({names[0]}): give the folder that holds it"
         raise DataError("\n- ".join([fault, *notes]))
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)

@@ -284,7 +284,7 @@ def test_every_file_is_used_or_refused_or_no_image(names: list[str], damaged: bo
         files = overview({"elm": site}, root=root)[0]["files"]
         everything = [path for path in root.rglob("*") if path.is_file()]
         refused_names = {Path(path).name for path in files["refused"]}
-        assert files["used"] + len(refused_names) + files["not_images"] == len(everything)
+        assert files["used"] + len(files["refused"]) + files["not_images"] == len(everything)
         assert damaged == ("Case01.nii.gz" in refused_names)
         assert all(files["refused"].values())
 

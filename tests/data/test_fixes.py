@@ -507,7 +507,15 @@ FOLDERS: list[tuple[str, Change, Change, Look, str, Change, str]] = [
         ".",
     ),
     ("Give the folder that holds one", sites, stay, site_folders, "no", stay, "."),
-    ("give the folder that holds it", sites, stay, site_folders, "elm", stay, "."),
+    (
+        "It is a site itself (saml): give the folder that holds it",
+        sites,
+        stay,
+        site_folders,
+        "elm",
+        stay,
+        ".",
+    ),
     (
         "Rename one of them",
         made.nvflare,

@@ -163,10 +163,12 @@ def test_an_empty_folder_is_a_site_whose_data_is_missing(
     for name in ("ash", "elm"):
         made.saml(tmp_path / "root" / name)
     # What a desktop leaves in a folder is no data either.
-    touch(tmp_path / "root", "oak/.DS_Store", "notes/README.txt")
+    touch(tmp_path / "root", "oak/.DS_Store", "yew/.DS_Store", "notes/README.txt")
     assert main(["train", str(tmp_path / "root"), "--quick", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert "oak" in error and "no case" in error and "notes" not in error
+    # Of several, the list of layouts comes once, at the end.
+    assert "yew" in error and error.count("CaseNN.nii.gz") == 1
     assert not list(tmp_path.rglob("ledger.jsonl"))
 
 
