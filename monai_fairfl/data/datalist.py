@@ -143,10 +143,8 @@ def datalist_of(
             raise DataError(f"{dataset_dir}: {error}") from error
     elif is_new:
         if arguments["folds"] is not None:
-            raise DataError(
-                f"{dataset_dir} has its own split, which folds={arguments['folds']} would undo."
-                " Leave folds out, or give a list by hand for each fold."
-            )
+            fault = f"{dataset_dir} has its own split, which folds={arguments['folds']} would undo"
+            raise DataError(f"{fault}. Leave folds out, or give a list by hand for each fold.")
         tests = list(arguments["fractions"][2:]) != [0]
         share, seed = arguments["validation"], arguments["seed"]
         parts = complete_split(found, share, seed, str(dataset_dir), tests)
@@ -260,9 +258,8 @@ def listed_datalist(
             found = find(folder)
         except DataError as error:
             number = len(training) + len(validation)
-            raise DataError(
-                f"{folder}: none of the {number} cases of the bundle's lists is there. {error}"
-            ) from error
+            fault = f"{folder}: none of the {number} cases of the bundle's lists is there"
+            raise DataError(f"{fault}. {error}") from error
     return datalist_of(found, folder, file, validation=share, **split)
 
 
@@ -375,10 +372,8 @@ def read_datalist(file: Path, folder: Path, arguments: Mapping[str, Any]) -> tup
     require_single(parts, file)
     missing = missing_files(all_cases(parts))
     if missing:
-        raise DataError(
-            f"{file} lists {len(missing)} missing file(s): {all_named(missing, 3)}. Check"
-            " dataset_dir, or delete the list to have it rebuilt."
-        )
+        fault = f"{file} lists {len(missing)} missing file(s): {all_named(missing, 3)}"
+        raise DataError(f"{fault}. Check dataset_dir, or delete the list to have it rebuilt.")
     return parts, bool(stored)
 
 
@@ -504,19 +499,15 @@ def check_values(
     """
     for name, bounds in values.items():
         if structures and name not in structures:
-            raise DataError(
-                f"{site}: values name {name!r}, but the structures are {list(structures)}. Use"
-                " their names."
-            )
+            fault = f"{site}: values name {name!r}, but the structures are {list(structures)}"
+            raise DataError(f"{fault}. Use their names.")
         is_interval = isinstance(bounds, Sequence) and len(bounds) == 2
         # A half would be cut off: from 0.5 on would be from 0 on, with the background.
         if is_interval and all(isinstance(bound, Real) and bound % 1 == 0 for bound in bounds):
             if bounds[0] <= bounds[1]:
                 continue
-        raise DataError(
-            f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], whole numbers such"
-            " as [128, 255]."
-        )
+        fault = f"{site}: values of {name!r} are {bounds!r}"
+        raise DataError(f"{fault}. Give [lowest, highest], whole numbers such as [128, 255].")
     return {name: [int(low), int(high)] for name, (low, high) in values.items()}
 
 
@@ -597,9 +588,7 @@ def split_cases(
         others = [group for index, group in enumerate(groups) if index % folds != fold]
         validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
         if not training:
-            raise DataError(
-                f"{n} cases in {folds} folds leave none to train on: add cases, or folds"
-            )
+            raise DataError(f"{n} cases in {folds} folds leave none to train on: add cases")
     parts = zip(PARTS, (training, validating, testing), strict=True)
     return {part: sorted_by_image(sum(members, [])) for part, members in parts}
 

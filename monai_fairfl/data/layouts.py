@@ -329,10 +329,8 @@ def _nvflare(folder: Path) -> Found | None:
     if "split" in content:
         raise DataError(f"{file}: this package wrote it for a site's folder; give that folder")
     if not isinstance(content.get("training"), list):
-        raise DataError(
-            f'{file} has no list "training" of {{"image": path, "label": path}}, but the keys '
-            f"{', '.join(content) or 'none'}; mend it"
-        )
+        keys = ", ".join(content) or "none"
+        raise DataError(f'{file} has no list "training" of cases, but the keys {keys}; mend it')
     base = _base_of_list(file, content["training"])
     parts = {}
     for part in PARTS:
@@ -355,9 +353,7 @@ def _base_of_list(file: Path, cases: list[Any]) -> Path:
         for folder in (file.parent, beside, *sorted(beside.glob("dataset*/"))):
             if (folder / cases[0]["image"]).is_file():
                 return folder
-    raise DataError(
-        f"{file}: its images are neither in {beside} nor in a folder dataset* there; put them there"
-    )
+    raise DataError(f"{file}: its images are not in {beside} or {beside}/dataset*; put them there")
 
 
 def _listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[CaseFiles]:
@@ -377,9 +373,8 @@ def _listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[Case
             for entry in entries
         ]
     except (TypeError, KeyError) as error:
-        raise DataError(
-            f'{where}: each entry, also of "training", must be {{"image": path, "label": path}}.'
-        ) from error
+        fix = 'make each entry of "training" and others {"image": path, "label": path}'
+        raise DataError(f"{where}: {fix}") from error
     problems = missing_files(cases) if cases else ["it lists no case"]
     if problems:
         raise DataError(f"{where}: {all_named(problems)}. Unpack them again, or mend the list.")
@@ -419,10 +414,8 @@ def _nnunet(folder: Path) -> Found | None:
     images = _by_ending(folder / "imagesTr", f"_0000{ending}")
     labels = _by_ending(folder / "labelsTr", ending)
     if not images and not labels:
-        raise DataError(
-            f"{folder}: imagesTr/ and labelsTr/ hold no case with the ending {ending}, which is"
-            " file_ending of its dataset.json; mend that"
-        )
+        where = f"{folder}: imagesTr/ and labelsTr/ hold no case"
+        raise DataError(f"{where} with the ending {ending}, file_ending in dataset.json; mend that")
     found = pair(images, labels)
     if not _by_ending(folder / "imagesTr", f"_0001{ending}"):
         return found
@@ -473,10 +466,8 @@ def described_labels(folder: Path) -> Values:
             numbers = [int(number) for number in (values if isinstance(values, list) else [values])]
             named[name] = [min(numbers), max(numbers)]
         except (TypeError, ValueError) as error:
-            raise DataError(
-                f"{folder}/dataset.json: the label {key!r} has the value {value!r}, where a number"
-                " or a list of numbers is needed. Mend it."
-            ) from error
+            fault = f"{folder}/dataset.json: the label {key!r} has the value {value!r}"
+            raise DataError(f"{fault}, which is no number and no list of some. Mend it.") from error
     return named
 
 

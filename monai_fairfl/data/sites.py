@@ -82,9 +82,7 @@ def recognise(site_dir: str | os.PathLike[str]) -> tuple[str, Found]:
     """
     site = Path(site_dir)
     if not site.exists():
-        raise DataError(
-            f"{site} is not a folder. Give the folder that holds the site's images and labels."
-        )
+        raise DataError(f"{site} is not a folder. Give the one of the site's images and labels.")
     results = _recognising(site)
     if len(results) > 1:
         kinds = "; ".join(f"{name} ({LAYOUTS[name][0]})" for name in results)
@@ -111,10 +109,8 @@ def _recognising(folder: Path) -> dict[str, Found | DataError]:
         except DataError as error:
             results[name] = error
         except PermissionError as error:
-            raise DataError(
-                f"{folder} cannot be read, because this account may not read it; change the"
-                " permissions, or move it elsewhere"
-            ) from error
+            fault = f"{folder} cannot be read, because this account may not read it"
+            raise DataError(f"{fault}; change the permissions, or move it elsewhere") from error
     return results
 
 
@@ -175,10 +171,8 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
             continue
         if _is_site(folder):
             if folder.name in lists:
-                raise DataError(
-                    f"{lists[folder.name]} and {folder} are two sites {folder.name!r}. Rename one"
-                    " of them."
-                )
+                both = f"{lists[folder.name]} and {folder}"
+                raise DataError(f"{both} are two sites {folder.name!r}. Rename one of them.")
             sites[folder.name] = folder
         elif any(kind_of_image(file) for file in files_under(folder)):
             notes.append(

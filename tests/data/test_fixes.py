@@ -431,7 +431,7 @@ MSD, LISTS_OF_FLARE = "datalist_2D/client_MSD.json", "datalist_2D"
 Look = Callable[[Path], object]
 # The fix; what is there, and what harms it; the path that is looked at; the change, and the path.
 FOLDERS: list[tuple[str, Change, Change, Look, str, Change, str]] = [
-    ("Give the folder that holds the site's", sites, stay, find_cases, "no", stay, "elm"),
+    ("Give the one of the site's images and labels", sites, stay, find_cases, "no", stay, "elm"),
     (
         "Keep the files of one",
         sites,
