@@ -104,12 +104,20 @@ def applied_to_update(update: Weights, filters: Filters, client: str | None) -> 
     for site_filter in filters or ():
         data = applied([site_filter], data, {}, client)
         data.weights = own_tensors(data.weights)
-        fault = _fault_of(data.weights, update)
-        if fault:
-            raise ConfigError(
-                f"client {client!r}: the post-weight filter {_name(site_filter)!r} {fault}: return "
-                "every tensor under its name and in its shape"
-            )
+        found = data.weights if isinstance(data.weights, Mapping) else {}
+        for name in sorted({*update, *found}, key=str):
+            shapes: list[Any] = []
+            for sent in (update.get(name), found.get(name)):
+                if isinstance(sent, torch.Tensor):
+                    shapes.append(tuple(sent.shape))
+                else:
+                    shapes.append(type(sent).__name__)
+            if shapes[0] != shapes[1]:
+                raise ConfigError(
+                    f"client {client!r}: the post-weight filter {_name(site_filter)!r} made "
+                    f"{shapes[1]} of the tensor {name!r}, which was {shapes[0]}: return every "
+                    "tensor under its name and in its shape"
+                )
     return dict(data.weights)
 
 
@@ -132,22 +140,6 @@ def own_tensors(weights: Any) -> Any:
             value = torch.tensor(value)
         copies[name] = value
     return copies
-
-
-def _fault_of(weights: Any, update: Weights) -> str:
-    """What is wrong with filtered ``weights``; empty: they have the names and shapes they had."""
-    if not isinstance(weights, Mapping) or (update and not weights):
-        return f"left nothing of the update, but {type(weights).__name__}"
-    changed = set(update) ^ set(weights)
-    if changed:
-        return f"changed the names of the update, such as {sorted(changed)[0]!r}"
-    for name, value in weights.items():
-        before = tuple(update[name].shape)
-        shape = tuple(getattr(value, "shape", ()))
-        if not isinstance(value, torch.Tensor) or shape != before:
-            kind = type(value).__name__
-            return f"made {kind} of shape {shape} of the tensor {name!r} of shape {before}"
-    return ""
 
 
 def _name(site_filter: Any) -> str:

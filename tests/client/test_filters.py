@@ -70,8 +70,8 @@ def test_an_update_that_a_filter_lost_is_an_error_that_names_it_and_leaves_no_tr
     new_client: Any, weights: Weights, undisturbed: list[Reply]
 ) -> None:
     faults: dict[str, Callable[[Weights], Any]] = {
-        "nothing": lambda update: None,
-        "names": lambda update: {f"enc.{name}": change for name, change in update.items()},
+        "NoneType": lambda update: None,
+        "its name": lambda update: {f"enc.{name}": change for name, change in update.items()},
         "shape": lambda update: {name: change.flatten() for name, change in update.items()},
         "bytes": lambda update: dict.fromkeys(update, b"encoded"),
     }
