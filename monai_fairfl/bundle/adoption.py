@@ -421,7 +421,7 @@ def _adopt_engines(draft: _Draft) -> None:
         # A loader without workers refuses the other two.
         for name, value in (
             ("num_workers", 0),
-            ("persistent_workers", 0),
+            ("persistent_workers", False),
             ("prefetch_factor", None),
         ):
             if section.get(name):
