@@ -522,18 +522,6 @@ def test_a_job_that_ends_early_leaves_models_ledger_and_report(begun: Begun) -> 
     assert all(torch.equal(found[name], expected.params[name]) for name in SHAPES)
 
 
-def test_a_number_of_steps_counts_as_it_was_first_reported(begun: Begun) -> None:
-    job = begun(FedAvg())
-    job.round(results(0))
-    claimed = results(1)
-    claimed[2].meta["NUM_STEPS_CURRENT_ROUND"] = 10_000
-    job.round(claimed)
-    first, second = job.records
-    assert second["aggregation"] == first["aggregation"]
-    note = second["notes"]["sycamore"]
-    assert "10000" in note and "11" in note
-
-
 def test_guards_judge_as_in_any_federation(begun: Begun) -> None:
     """A repeated step, also by a server that was started again, and a negative variance."""
     guards = {"guards": ["Replayed", "BatchStatistics"]}

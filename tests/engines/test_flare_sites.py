@@ -133,7 +133,22 @@ OTHER = "/other/Case00.nii.gz"
 GROUP = {"scanner A": "elm"}
 """The site "el" would be in this group, too."""
 
+DEEP = json.loads('{"a":' * 30 + "1" + "}" * 30)
+LATER = {"train#_a_key_of_a_later_monai_": 1}
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "an expression": ({"overrides": {"size": f"${CODE}"}}, "expression"),
+    "a class": ({"overrides": {"network_def": {"_target_": "os.system"}}}, "expression"),
+    "a mode": ({"overrides": {"train#trainer#_mode_": "debug"}}, "code"),
+    "switched off": ({"overrides": {"train::handlers::0::_disabled_": True}}, "code"),
+    "run first": ({"overrides": {"train#trainer#_requires_": ["@imports"]}}, "code"),
+    "a key of a later MONAI": ({"overrides": LATER}, "code"),
+    "a folder of images": ({"overrides": {"datalist": {"dataset_dir": "other"}}}, "dataset_dir"),
+    "a site's images": ({"dataset_dir": "/other"}, "dataset_dir"),
+    "endless work": ({"local_epochs": 1001}, "local_epochs"),
+    "every thread": ({"threads": 65}, "threads"),
+    "deep": ({"overrides": {"size": DEEP}}, "nested deeper"),
+    "many keys": ({"overrides": {str(key): 1 for key in range(20_000)}}, "more than 10000"),
     "a reference": ({"overrides": {"size": ["@network", 3]}}, "code"),
     "another file's key": ({"overrides": {"size": {"deep": ["%other.json#key"]}}}, "code"),
     "after spaces": ({"overrides": {"size": "  $1"}}, "code"),
@@ -161,12 +176,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_job_cannot_set(name: str, site: Callable[..., Executed]) -> None:
-    """The site names its images, which are not here; ``tests/edge`` has more of such jobs."""
-    job, word = REFUSED[name]
-    error = reason(site({"dataset_dir": "/nowhere"}, **job))
-    assert "the job" in error and word in error
+def test_a_job_that_brings_code_orders_data_or_endless_work_is_refused_and_nothing_runs(
+    site: Callable[..., Executed], tmp_path: Path
+) -> None:
+    """The site names its images, which are not here, or none."""
+    for name, (job, word) in REFUSED.items():
+        own = {} if word == "dataset_dir" else {"dataset_dir": "/nowhere"}
+        error = reason(site(own, **job))
+        assert "the job" in error and word in error and len(error) < 1000, name
+    assert not (tmp_path / "fairfl").exists()
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ class FairFLAggregator(ModelAggregator):
         strategy: one of ``monai_fairfl.strategies``, or its call as a text, or your own.
         trainable_param_names: tensors that make contributions; all others are buffers: averaged,
             counters take the maximum. ``None``: every floating-point tensor but BatchNorm's
-            statistics.
+            statistics. Tied weights, which a model has under two names, then count twice: name them
+            by one.
         key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for
             strategies.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, plain values, such
