@@ -245,14 +245,12 @@ class FairFLAggregator(ModelAggregator):
         NVFlare's ``PTFedCEHelper`` takes the client out of the model by it; without a weight it
         assumes 0, and the model without the client is the model itself.
         """
-        # The requests of the next round, which are not sent from here.
-        asking = self.strategy.round(self.strategy.clients)
         weights = {}
-        for request in next(asking):
+        # The requests of the next round, which are not sent from here.
+        for request in next(self.strategy.round(self.strategy.clients)):
             weight = request.context.get("previous_weight", math.nan)
             if 0 <= weight <= 1 - 1e-6:
                 weights[request.client] = weight
-        asking.close()
         return {FedCEConstants.CONTRIBUTION_WEIGHTS: weights} if weights else {}
 
     def _mean_metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
