@@ -30,6 +30,7 @@ from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.guards import Guard, TooLong  # noqa: E402
+from monai_fairfl.run import Ledger  # noqa: E402
 from monai_fairfl.strategies import FedAvg, FedCE, Proportional, TrimmedMean  # noqa: E402
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
 
@@ -266,8 +267,11 @@ def test_a_simulation_that_returns_before_its_run_has_ended_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """NVFlare's simulator returns, too, where its server process was ended."""
+    """As where NVFlare's simulator lost its server process. An older run is not taken for it."""
     monkeypatch.setattr(FairFLRecipe, "execute", lambda recipe, environment: None)
+    older = Ledger(tmp_path / "kept" / "server" / f"{BUNDLE}-FedAvg" / "ledger.jsonl")
+    for kind in ("start", "end"):
+        older.append({"kind": kind})
     words = ["train", str(hospitals), "--engine", "flare", "--bundle", BUNDLE]
     words += ["--overrides", str(SETTINGS), "--out", str(tmp_path)]
     assert main(words) == 2

@@ -96,11 +96,8 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
     "long error": (values(error="x" * 1_000_000), "xxx"),
     "long run": (values(run="x" * 1_000_000), "xxx"),
     "encrypted": (tensors(bias=b"encrypted"), "encryption"),
-    "whole numbers": (tensors(bias=torch.ones(1, dtype=torch.int64)), "int64"),
-    "shape": (tensors(bias=torch.zeros(2)), "head.bias"),
     "nan": (tensors(bias=torch.tensor([float("nan")])), "finite"),
     "another": (tensors(tail=torch.zeros(1)), "head.tail"),
-    "nothing": (lambda model: reply_to(model, {}), "missing"),
 }
 
 

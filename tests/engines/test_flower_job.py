@@ -57,10 +57,6 @@ def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path
         ({"overrides": "{size"}, "JSON"),
         ({"nmu-rounds": 3}, "num_rounds"),
         ({"num-rounds": 0}, "rounds"),
-        ({"timeout": -1.0}, "timeout"),
-        ({"bundle": "/nowhere"}, "/nowhere"),
-        ({"overrides": '{"size": "$1"}'}, "code"),
-        ({"dataset-dir": "/data"}, "dataset_dir"),
         ({"guards": '["os.system"]'}, "os.system"),
     ],
 )
