@@ -55,7 +55,7 @@ it first scores, from the second round on, the model without itself on its valid
 - ours, in process: one client after the other, or with --jobs some at a time. The server checks
   every update and writes its ledger and a checkpoint, a client its state (model, optimizer), from
   which either goes on after a crash.
-- ours over NVFlare: the same in NVFlare's simulator; our script by its Client API, a process per
+- ours over NVFlare: the same in NVFlare's simulator; the executor of the package, a process per
   client.
 - NVFlare's own: FedAvgRecipe or FedCERecipe ("plus", as ours), and MONAI's MonaiAlgo in a script by
   its Client API, a process per client. The server writes the global model; a client has its state

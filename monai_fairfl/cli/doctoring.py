@@ -402,7 +402,7 @@ def _write_lists(args: argparse.Namespace) -> Answer:
 
 def _flare_policy(args: argparse.Namespace) -> Answer:
     """Show, check or add what NVIDIA FLARE must allow for jobs that bring no code."""
-    from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed
+    from monai_fairfl.transports.flare.policy import ENTRY, OWN_POLICY, allowed
 
     kit = args.folder
     if kit is None:
@@ -415,7 +415,8 @@ def _flare_policy(args: argparse.Namespace) -> Answer:
         return Answer({"class_allow_list": ENTRY}, text)
     entries = " and ".join(f'"{entry}"' for entry in [ENTRY, *args.also])
     if args.add:
-        file = allow(kit, args.also)
+        allowed(kit, args.also, add=True)
+        file = Path(kit) / "local" / OWN_POLICY
         text = f"{file}: allowed is now {entries}; restart what runs from it"
         return Answer({"file": str(file), "allowed": True}, text)
     if allowed(kit, args.also):

@@ -118,11 +118,10 @@ class FairFLAggregator(ModelAggregator):
         self.parts = strategy.parts if strategy.parts != Parts() else None
         require_one_exchange(strategy)
 
-        # The model that the clients were sent; whether it came as arrays; their results.
+        # What the clients were sent, and its tensors; their results.
+        self._task: Any = None
         self._sent: dict[str, torch.Tensor] = {}
-        self._has_arrays = False
         self._models: dict[str, FLModel] = {}
-        self._rounds = 0
         self._federation: Federation | None = None
         self._history: History | None = None
 
@@ -132,11 +131,8 @@ class FairFLAggregator(ModelAggregator):
         """Remember the model that is sent, and close the run when the job ends."""
         super().handle_event(event_type, fl_ctx)
         if event_type == AppEventType.BEFORE_TRAIN_TASK and not self._sent:
-            task = FLModelUtils.from_shareable(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
-            params = task.params or {}
-            self._sent = tensors_of(params)
-            self._has_arrays = any(isinstance(value, np.ndarray) for value in params.values())
-            self._rounds = task.total_rounds
+            self._task = FLModelUtils.from_shareable(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
+            self._sent = tensors_of(self._task.params or {})
         if event_type == EventType.END_RUN and self._history is not None:
             if not self._history.finished:
                 self._run(conclude=True)
@@ -167,7 +163,7 @@ class FairFLAggregator(ModelAggregator):
             )
         self._history = self._run()
         model: dict[str, Any] = dict(self.strategy.weights)
-        if self._has_arrays:
+        if any(isinstance(value, np.ndarray) for value in self._task.params.values()):
             model = {name: tensor.numpy() for name, tensor in model.items()}
         metrics = self._mean_metrics(self._history.rounds[-1])
         return FLModel(ParamsType.FULL, model, metrics=metrics, meta=self._meta())
@@ -210,7 +206,7 @@ class FairFLAggregator(ModelAggregator):
         start = self._start(folder / "initial")
         given = {**self.federation, "guards": guards_of(self.federation["guards"])}
         self._federation = Federation(
-            self.strategy, self, self._rounds, start.initial, run_dir=folder, **given
+            self.strategy, self, self._task.total_rounds, start.initial, run_dir=folder, **given
         )
         if conclude:
             self._federation.conclude()

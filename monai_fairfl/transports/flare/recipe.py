@@ -38,9 +38,7 @@ from monai_fairfl.transports.flare.sites import FairFLExecutor
 from monai_fairfl.utils.named_classes import as_mapping
 
 BRINGS = "brings_code.txt"
-ABOUT = """By this folder the policies of NVIDIA FLARE count the job as one that brings code (BYOC).
-But for a researcher's own strategy, all code is that of the installed package monai_fairfl.
-"""
+ABOUT = "With this folder, NVIDIA FLARE's policies count the job as one that brings code (BYOC).\n"
 """A file, with its content, of a job that counts as one with custom code."""
 
 OF_NVFLARE = ("strategy", "name", "sites")
