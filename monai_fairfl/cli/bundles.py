@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,22 +37,15 @@ def bundle_options(command: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", help="new folder; without it, adopt changes BUNDLE"
     )
     adopting = command.add_argument_group("adopt")
-    adopting.add_argument(
-        "--data", metavar="DATA", help="one folder per hospital, for a trial run of two of them"
-    )
-    adopting.add_argument(
-        "--data-key", metavar="KEY", help="the bundle's key for the folder of its images"
-    )
-    adopting.add_argument(
-        "--overrides",
-        type=partial(value_of, "Mapping", None),
-        default={},
-        metavar="{...}",
-        help="values that make the trial run smaller, such as a smaller batch or image",
-    )
-    adopting.add_argument(
-        "--replace", action="store_true", help="replace the files of an earlier adoption"
-    )
+    what = "one folder per hospital, for a trial run of two of them"
+    adopting.add_argument("--data", metavar="DATA", help=what)
+    what = "the bundle's key for the folder of its images"
+    adopting.add_argument("--data-key", metavar="KEY", help=what)
+    parse = partial(value_of, "Mapping", None)
+    what = "values that make the trial run smaller, such as a smaller batch or image"
+    adopting.add_argument("--overrides", type=parse, default={}, metavar="{...}", help=what)
+    what = "replace the files of an earlier adoption"
+    adopting.add_argument("--replace", action="store_true", help=what)
 
 
 def bundle(args: argparse.Namespace) -> Answer:
@@ -101,16 +95,13 @@ def _adopt(args: argparse.Namespace) -> Answer:
     say(f"- changed (docs/adopt.md says why): {', '.join(adoption.changed)}")
     for sentence in adoption.left:
         say(f"- not changed: {sentence}")
-    tried = None
-    text = "Not tried: --data DATA, with one folder per hospital, tries two rounds of one step."
-    if sites:
-        tried = _try(adoption.bundle, root, [*sites][:SITES], args.overrides)
-        text = (
-            f"Tried: two rounds of one step with {SITES} sites.\n"
-            f"Train: monai-fairfl train {args.data} --bundle {adoption.bundle}"
-        )
-    data = {"bundle": str(adoption.bundle), "written": adoption.written, "tried": tried}
-    return Answer({**data, "changed": adoption.changed, "left": adoption.left}, text)
+    data = asdict(adoption) | {"bundle": str(adoption.bundle), "tried": None}
+    if not sites:
+        text = "Not tried: --data DATA, with one folder per hospital, tries two rounds of one step."
+        return Answer(data, text)
+    data["tried"] = _try(adoption.bundle, root, [*sites][:SITES], args.overrides)
+    train = f"Train: monai-fairfl train {args.data} --bundle {adoption.bundle}"
+    return Answer(data, f"Tried: two rounds of one step with {SITES} sites.\n{train}")
 
 
 def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any]) -> str:

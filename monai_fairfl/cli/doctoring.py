@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import monai_fairfl
 from monai_fairfl.cli.options import STEREO, Answer, add, number, say
-from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.utils.terminal import warnings_as_notes
 
 if TYPE_CHECKING:
@@ -44,12 +44,6 @@ LEAST_MEMORY = GIB
 OK, NOTE, WRONG = "ok", "note", "WRONG"
 NOT_RIGHT = 2
 
-LINE_OF_SITE = (
-    "{site}: {num_cases} cases, {training} training, {validation} validation, "
-    "{testing} testing; labels {labels}, {gland_slices} labelled slices"
-)
-"""What is said of a site whose split is written."""
-
 
 class Finding(NamedTuple):
     """One line of the answer: what was looked at, what was found, and what to do, if anything.
@@ -75,57 +69,25 @@ class Finding(NamedTuple):
 
 def doctor_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``doctor``."""
-    command.add_argument(
-        "folder",
-        metavar="DATA",
-        nargs="?",
-        help="one folder per hospital, one hospital's own folder or data list, its startup kit, or "
-        "its folder for Flower",
-    )
+    what = "one folder per hospital, or one hospital's own folder, list, startup kit or app folder"
+    command.add_argument("folder", metavar="DATA", nargs="?", help=what)
     command.add_argument("--verbose", action="store_true", help="also show what is fine")
     lists = command.add_argument_group("split of the data into cases")
-    lists.add_argument(
-        "--write-lists",
-        metavar="PATH",
-        help="write the split: a file for one hospital; for several a folder, which gets a file "
-        "SITE.json for each; lists that are there are kept",
-    )
-    lists.add_argument(
-        "--structures",
-        nargs="+",
-        metavar="NAME",
-        help="nested structures, the outermost first (default: those of the images' bundle)",
-    )
-    lists.add_argument(
-        "--folds",
-        type=number("[1, inf)"),
-        metavar="K",
-        help="split into K folds for cross-validation, in place of 0.5/0.25/0.25",
-    )
-    lists.add_argument(
-        "--fold",
-        type=number("[0, inf)"),
-        metavar="F",
-        help="which fold of --folds to test, counted from 0 (default: 0)",
-    )
-    lists.add_argument(
-        "--seed", type=number("[0, inf)"), default=0, help="of the shuffle before the split"
-    )
+    what = "write SITE.json of each hospital into this folder, or of a single one this file"
+    lists.add_argument("--write-lists", metavar="PATH", help=f"{what}; what is there is kept")
+    what = "nested structures, the outermost first (default: those of the images' bundle)"
+    lists.add_argument("--structures", nargs="+", metavar="NAME", help=what)
+    what = "split into K folds for cross-validation, in place of 0.5/0.25/0.25"
+    lists.add_argument("--folds", type=number("[1, inf)"), metavar="K", help=what)
+    lists.add_argument("--fold", type=number("[0, inf)"), help="which of them to test (default: 0)")
+    lists.add_argument("--seed", type=number("[0, inf)"), default=0, help="of the shuffle before")
     add(lists, "--stereo")
     policy = command.add_argument_group("what NVIDIA FLARE must allow for jobs that bring no code")
-    policy.add_argument(
-        "--flare-policy",
-        action="store_true",
-        help="show it, or check it in the startup kit DATA; exit code 2 if it is missing there",
-    )
+    what = "show it, or check it in the startup kit DATA; exit code 2 if it is missing there"
+    policy.add_argument("--flare-policy", action="store_true", help=what)
     policy.add_argument("--add", action="store_true", help="add it to the kit")
-    policy.add_argument(
-        "--also",
-        nargs="+",
-        default=[],
-        metavar="CLASS",
-        help="your own classes that a job may name; for the server's kit only",
-    )
+    what = "your own classes that a job may name; for the server's kit only"
+    policy.add_argument("--also", nargs="+", default=[], metavar="CLASS", help=what)
 
 
 def doctor(args: argparse.Namespace) -> Answer:
@@ -147,9 +109,9 @@ def doctor(args: argparse.Namespace) -> Answer:
     """
     if args.flare_policy:
         return _flare_policy(args)
-    if args.write_lists is not None:
-        return _write_lists(args)
-    findings = [*_environment(), *_machine(Path.cwd())]
+    if args.write_lists is not None and args.folder is None:
+        raise ConfigError("--write-lists needs DATA, the folder of a hospital or of all")
+    findings = [] if args.write_lists else [*_environment(), *_machine(Path.cwd())]
     found: dict[str, Any] = {}
     lines = []
     if args.folder:
@@ -162,7 +124,8 @@ def doctor(args: argparse.Namespace) -> Answer:
             of_data, found, text = _data(folder, args)
             findings += of_data
             lines += [text] if text else []
-    lines += [one.line for one in findings if args.verbose or one.status != OK]
+    shows_all = args.verbose or args.write_lists
+    lines += [one.line for one in findings if shows_all or one.status != OK]
     counts = {status: sum(one.status == status for one in findings) for status in (OK, NOTE, WRONG)}
     words = {OK: "fine", NOTE: "to note", WRONG: "wrong"}
     counted = [f"{n} {words[status]}" for status, n in counts.items() if n or status == OK]
@@ -246,31 +209,23 @@ def _machine(folder: Path) -> Iterator[Finding]:
 
         from monai_fairfl.utils.devices import has_bfloat16
     except Exception as error:  # whatever an installation that is broken raises
-        fault = f"torch cannot be imported: {error}"
-        yield Finding("GPU", WRONG, fault, "install torch again")
+        yield Finding("GPU", WRONG, f"torch cannot be imported: {error}", "install torch again")
     else:
         gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         shown = [f"{gpu} {torch.cuda.get_device_properties(gpu).name}" for gpu in gpus]
-        fix = (
-            "" if gpus else "trainings use processors; a GPU needs torch's CUDA build and a driver"
-        )
+        fix = "" if gpus else "for a GPU install the CUDA build of torch, and a driver"
         yield Finding("GPU", OK if gpus else NOTE, "; ".join(shown) or "none for torch", fix)
-        kinds = [
-            f"{one} {'bfloat16' if has_bfloat16(one) else 'float32'}" for one in ("cpu", *gpus)
-        ]
+        names = {True: "bfloat16", False: "float32"}
+        kinds = [f"{one} {names[has_bfloat16(one)]}" for one in ("cpu", *gpus)]
         yield Finding("training precision", OK, "; ".join(kinds))
     less = "end other programs, or train with --jobs 1 and small images (--quick)"
     elsewhere = f"make space, or work in a folder elsewhere than {folder}"
-    disk = shutil.disk_usage(folder).free
     for what, free, least, fix in (
         ("free memory", free_memory(), LEAST_MEMORY, less),
-        ("free disk", disk, LEAST_DISK, elsewhere),
+        ("free disk", shutil.disk_usage(folder).free, LEAST_DISK, elsewhere),
     ):
-        found = f"{free / GIB:.1f} GiB"
-        if free >= least:
-            yield Finding(what, OK, found)
-        else:
-            yield Finding(what, WRONG, f"{found}, a training needs {least / GIB:.1f} GiB", fix)
+        found = f"{free / GIB:.1f} GiB, a training needs {least / GIB:.1f} GiB"
+        yield Finding(what, OK if free >= least else WRONG, found, "" if free >= least else fix)
 
 
 # --- a hospital's own settings, and data
@@ -310,10 +265,13 @@ def _own_settings(root: Path) -> Finding:
 def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str, Any], str]:
     """The sites of a folder, or one hospital's own: every file is read once.
 
+    Where nothing is wrong, the lists of ``--write-lists`` are written.
+
     Returns:
         What was found; ``sites``, ``warnings`` and ``problems`` for JSON; and these as a table.
     """
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
+    from monai_fairfl.data import site_datalist
     from monai_fairfl.data.checks import overview
     from monai_fairfl.data.sites import sites_at
 
@@ -329,16 +287,32 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
     try:
         bundle = bundle_for(folders)
     except FairFLError as error:
-        wrong.append(Finding(what, WRONG, str(error)))
+        # Images of a bundle of one's own may have lists.
+        if not args.write_lists:
+            wrong.append(Finding(what, WRONG, str(error)))
     structures: Sequence[str] = args.structures or STRUCTURES.get(bundle, ())
-    stereo = STEREO[args.stereo]
-    found, text = overview(folders, structures, stereo, notes, _reading, root, **split)
+
+    def reading(site: str) -> None:
+        say(f"Reading {site} ...")
+
+    found, text = overview(folders, structures, STEREO[args.stereo], notes, reading, root, **split)
     wrong += [Finding(what, WRONG, problem) for problem in found["problems"]]
-    about = "one hospital" if root in folders.values() else f"sites {', '.join(folders)}"
-    if len(folders) < 2 and root not in folders.values():
+    is_one = root in folders.values()
+    about = "one hospital" if is_one else f"sites {', '.join(folders)}"
+    if len(folders) < 2 and not is_one and not args.write_lists:
         fix = "a federation needs two: give the folder above"
         wrong.append(Finding(what, WRONG, "one site alone", fix))
-    return wrong or [Finding(what, OK, f"{about}, for the bundle {bundle}")], found, text
+    if wrong or not args.write_lists:
+        return wrong or [Finding(what, OK, f"{about}, for the bundle {bundle}")], found, text
+    findings = []
+    for site, summary in found["sites"].items():
+        file = Path(args.write_lists) / ("" if is_one else f"{site}.json")
+        done = "kept as it is" if file.exists() else "written"
+        parts = site_datalist(folders[site], file, structures, summary.get("values"), **split)
+        summary |= {part: len(cases) for part, cases in parts.items()} | {"file": str(file)}
+        sizes = ", ".join(f"{len(cases)} {part}" for part, cases in parts.items())
+        findings.append(Finding(f"list of {site}", OK, f"{file} is {done}: {sizes}"))
+    return findings, found, text
 
 
 def _split_settings(args: argparse.Namespace) -> dict[str, int]:
@@ -348,53 +322,6 @@ def _split_settings(args: argparse.Namespace) -> dict[str, int]:
     if args.fold is not None:
         raise ConfigError(f"--fold {args.fold} needs --folds, the number of folds")
     return {"seed": args.seed}
-
-
-def _reading(site: str) -> None:
-    """Show that the files of a site are read, which may take minutes."""
-    say(f"Reading {site} ...")
-
-
-def _write_lists(args: argparse.Namespace) -> Answer:
-    """Check all sites, and then write the split of each into cases."""
-    from monai_fairfl.bundle.checks import check_sites
-    from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
-    from monai_fairfl.data import check_cases, site_datalist
-    from monai_fairfl.data.sites import sites_at
-
-    if args.folder is None:
-        raise ConfigError("--write-lists needs DATA, the folder of a hospital or of all")
-    out = Path(args.write_lists)
-    split = _split_settings(args)
-    with warnings_as_notes() as notes:
-        root = Path(args.folder).absolute()
-        folders = sites_at(root)
-        structures: Sequence[str] = args.structures or ()
-        # Images of a bundle of one's own have none.
-        with suppress(DataError):
-            structures = structures or STRUCTURES.get(bundle_for(folders), ())
-        is_one = root in folders.values()
-        files = {site: out if is_one else out / f"{site}.json" for site in folders}
-        there = [str(file) for file in files.values() if file.exists()]
-        sites: dict[str, dict[str, Any]] = {}
-
-        def check(site: str, folder: Path) -> None:
-            _reading(site)
-            sites[site] = check_cases(folder, structures, stereo=STEREO[args.stereo])
-
-        check_sites(folders, check)
-        for site, found in sites.items():
-            values = found.get("values")
-            parts = site_datalist(folders[site], files[site], structures, values, **split)
-            found |= {part: len(cases) for part, cases in parts.items()}
-            found["file"] = str(files[site])
-    lines = [LINE_OF_SITE.format(**site) for site in sites.values()]
-    lines += [f"note: {note}" for note in notes]
-    if there:
-        lines.append(f"kept as they are, and read: {', '.join(there)}")
-    if len(there) < len(files):
-        lines.append(f"written: {out}")
-    return Answer({"sites": sites, "warnings": notes}, "\n".join(lines))
 
 
 # --- the policy of NVIDIA FLARE
@@ -410,7 +337,7 @@ def _flare_policy(args: argparse.Namespace) -> Answer:
             raise ConfigError("--add needs a startup kit, of the server or of a site")
         text = (
             f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every '
-            "site;\nmonai-fairfl doctor KIT --flare-policy --add does it"
+            "site: monai-fairfl doctor KIT --flare-policy --add does it"
         )
         return Answer({"class_allow_list": ENTRY}, text)
     entries = " and ".join(f'"{entry}"' for entry in [ENTRY, *args.also])
@@ -422,8 +349,5 @@ def _flare_policy(args: argparse.Namespace) -> Answer:
     if allowed(kit, args.also):
         return Answer({"allowed": True}, f"{kit}: allowed is {entries}")
     also = f" --also {' '.join(args.also)}" if args.also else ""
-    text = (
-        f"{kit} does not allow {entries}: a job without custom code ends with "
-        f'"is not in allow_list".\nmonai-fairfl doctor {kit} --flare-policy --add{also} adds it'
-    )
+    text = f"{kit} does not allow {entries}: monai-fairfl doctor {kit} --flare-policy --add{also}"
     return Answer({"allowed": False}, text, NOT_RIGHT)

@@ -31,25 +31,14 @@ SECONDS_BETWEEN_LOOKS = 1.0
 def job_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a job that is written."""
     job = command.add_argument_group("with --engine")
-    job.add_argument(
-        "--strategy",
-        help="a strategy, such as \"FedCE('sum')\", or the dotted path of your own, MODULE.NAME, "
-        "with its folder on PYTHONPATH; or a configuration (default: FedCE)",
-    )
+    what = "such as \"FedCE('sum')\", the dotted path of your own, or a configuration"
+    job.add_argument("--strategy", help=f"{what} (default: FedCE)")
     add(job, "--quick", "--recipe", "--settings")
-    job.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="how long to wait for the sites' replies to each request (default: for all)",
-    )
+    what = "how long to wait for the sites' replies to each request (default: for all)"
+    job.add_argument("--timeout", type=float, metavar="SECONDS", help=what)
     job.add_argument("--name", help="of the job and its run (default: BUNDLE-STRATEGY)")
-    job.add_argument(
-        "--no-custom-code",
-        action="store_true",
-        help="a job of NVIDIA FLARE for sites that run only installed packages; see doctor "
-        "--flare-policy",
-    )
+    what = "for sites of NVIDIA FLARE that run only installed packages; see doctor --flare-policy"
+    job.add_argument("--no-custom-code", action="store_true", help=what)
     add_keys(command, ("rounds", "local_epochs", "overrides", "seed", "min_clients", "guards"))
 
 
@@ -59,26 +48,18 @@ def _job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
     Raises:
         ConfigError: when there is no such recipe, or the file is none.
     """
-    from monai_fairfl.bundle.configuration import FEDERATE, read_keys
-    from monai_fairfl.bundle.settings import quick_file, recipe_file
-    from monai_fairfl.cli.running import keys_in
+    from monai_fairfl.bundle.configuration import FEDERATE
+    from monai_fairfl.cli.running import chosen_files, keys_in
 
-    files = [bundle / FEDERATE]
-    if args.quick:
-        files.append(quick_file(bundle))
-    if args.recipe is not None:
-        files.append(recipe_file(bundle, args.recipe))
-    of_bundle = keys_in([str(file) for file in files])
-    layers = [{name: of_bundle[name] for name in OF_A_RECIPE if of_bundle.get(name)}]
-    if args.settings is not None:
-        layers.append(read_keys(args.settings))
+    files = [str(bundle / FEDERATE), *chosen_files(args, bundle)]
+    own = keys_in(files[-1:] if args.settings is not None else [])
     keys: dict[str, Any] = {}
-    overrides: dict[str, Any] = {}
-    for layer in (*layers, keys_given(args)):
-        overrides |= layer.get("overrides", {})
-        keys |= layer
-    if overrides:
-        keys["overrides"] = overrides
+    for name, value in keys_in(files).items():
+        if name in own or (name in OF_A_RECIPE and value):
+            keys[name] = value
+    given = keys_given(args)
+    overrides = keys.pop("overrides", {}) | given.pop("overrides", {})
+    keys |= given | ({"overrides": overrides} if overrides else {})
     for name in ("timeout", "name"):
         if getattr(args, name, None) is not None:
             keys[name] = getattr(args, name)
@@ -110,19 +91,17 @@ def export_job(args: argparse.Namespace) -> Answer:
     from monai_fairfl.transports.flare.recipe import own_classes
 
     job = export_to_flare(args.out, custom_code=not args.no_custom_code, **arguments)
-    lines = [f"{job}: written; submit it with: nvflare job submit -j {job}"]
+    text = f"{job}: written; submit it with: nvflare job submit -j {job}"
     own = " ".join(own_classes(strategy))
     if args.no_custom_code:
         also = f" --also {own}" if own else ""
-        lines.append(
-            f"It brings no code: the server and every site must allow {ENTRY!r}, and the server "
-            f"must have installed and allow {own or 'nothing else'}: monai-fairfl doctor KIT "
-            f"--flare-policy --add{also}"
+        text += (
+            f"\nIt brings no code: the server and every site must allow {ENTRY!r}, by monai-fairfl "
+            f"doctor KIT --flare-policy --add{also}"
         )
-    elif own:
-        lines.append(f"It brings the code of {own}, and the server must have what that imports")
-    allow = ENTRY if args.no_custom_code else None
-    return Answer({"job": str(job), "allow": allow}, "\n".join(lines))
+    if own:
+        text += f"\nThe server must have installed {own}, or what the code of it imports"
+    return Answer({"job": str(job), "allow": ENTRY if args.no_custom_code else None}, text)
 
 
 def simulate(args: argparse.Namespace) -> Answer:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of a model on the test cases of hospitals, one after the other."""
+"""A model that a command names, and its scores on the test cases of hospitals."""
 
 from __future__ import annotations
 
@@ -14,37 +14,21 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from monai_fairfl.bundle.adaptation import (
-    files_of,
-    recipe_of_training,
-    scores_at_site,
-    values_of,
-    values_of_list,
-)
+from monai_fairfl.bundle import adaptation, configuration
 from monai_fairfl.bundle.adoption import listed_sites
 from monai_fairfl.bundle.checks import check_sites
-from monai_fairfl.bundle.configuration import (
-    FEDERATE,
-    read_keys,
-    takes_any_folder,
-    train_config,
-)
-from monai_fairfl.bundle.shipped import TRAIN
+from monai_fairfl.bundle.shipped import TRAIN, bundle_names, find_bundle, locate_bundle
 from monai_fairfl.bundle.site import check_files, listed_cases
-from monai_fairfl.cli.named_models import (
-    bundle_of_model,
-    model_file,
-    site_of_run,
-    training_words,
-)
 from monai_fairfl.cli.options import LOG, emptied_unless_done, say
 from monai_fairfl.cli.running import MonaiLine, output_into, written_overlay
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.layouts import CaseFiles, all_cases
 from monai_fairfl.data.sites import find, folder_of_site, sites_at
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
+from monai_fairfl.report.collect import find_runs, read_records
+from monai_fairfl.run.resuming import SETTINGS, recorded_config
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
@@ -52,6 +36,143 @@ from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import warnings_as_notes
 from monai_fairfl.workflow.carried import evaluation_overlay
+
+# --- the model that a command names, its bundle, and the run that trained it
+
+
+def model_file(given: str) -> Path:
+    """The model that was given: its file, or the global model of a run's folder.
+
+    Of a comparison's folder it is that of its only federation. Where every hospital trained alone,
+    there is no trained global model.
+
+    Raises:
+        ConfigError: when there is none, or several.
+    """
+    path = Path(given).absolute()
+    if path.is_file():
+        return path
+    runs = find_runs([path])
+    federated = [run for run in runs if read_records(run)[0]["strategy"] != "Standalone"]
+    if not federated:
+        raise ConfigError(
+            f"{path} is of Standalone, in which each hospital trained a model of its own: name the "
+            "run of a federation, or a hospital's model file"
+        )
+    if len(federated) > 1:
+        names = ", ".join(map(str, federated))
+        raise ConfigError(f"{path} holds several runs: name one of {names}")
+    model = federated[0] / adaptation.GLOBAL_MODEL
+    if not model.is_file():
+        raise ConfigError(
+            f"{model} does not exist: the run stopped or still trains, and its command goes on; or "
+            "its hospitals keep some tensors: name a hospital's model file"
+        )
+    return model
+
+
+def find_model(given: str, bundle: str | None) -> tuple[Path, Path]:
+    """The model that was given, and the bundle that uses it.
+
+    Args:
+        given: see :func:`model_file`.
+        bundle: name or folder; ``None``: the shipped one that trained the model.
+
+    Raises:
+        ConfigError: there is no such model; it does not say its bundle, or that is not shipped.
+    """
+    model = model_file(given)
+    if bundle is not None:
+        return model, locate_bundle(bundle)
+    recipe = read_recipe(model)
+    for shipped in map(find_bundle, bundle_names()):
+        if recipe is not None and configuration.read_metadata(shipped).get("name") == recipe.bundle:
+            return model, shipped
+    by = "a bundle that it does not name (it has no recipe)"
+    if recipe is not None:
+        by = f"the bundle {recipe.bundle!r}, which is not shipped"
+    raise ConfigError(f"{model} was trained by {by}: name its folder with --bundle")
+
+
+def training_words(recipe: ModelRecipe | None) -> str:
+    """How a model was trained, and whether that was a first look; empty where it is not known.
+
+    >>> full = {"rounds": 60, "local_epochs": 4}
+    >>> known = {"strategy": "FedCE", "seed": 0, "local_epochs": 4, "full_run": full}
+    >>> words = training_words(ModelRecipe("Prostate", "1", {}, training=known | {"rounds": 3}))
+    >>> for sentence in words.split(". "):
+    ...     print(sentence)
+    The model: FedCE, 3 rounds of 4 local epochs, seed 0
+    It is of a first look: a full run has 60 rounds of 4 local epochs.
+    """
+    training = recipe.training if recipe is not None else {}
+    if not {"strategy", "rounds", "local_epochs"} <= set(training):
+        return ""
+    length = "{rounds} rounds of {local_epochs} local epochs"
+    words = f"The model: {training['strategy']}, {length.format(**training)}"
+    words += f", seed {training.get('seed')}."
+    if adapted := training.get("adapted"):
+        words += " Adapted to {hospital} in {epochs} epochs.".format(**adapted)
+    full = training.get("full_run") or {"rounds": 0, "local_epochs": 0}
+    epochs = training["rounds"] * (training["local_epochs"] or 0)
+    if epochs < full["rounds"] * full["local_epochs"]:
+        words += f" It is of a first look: a full run has {length.format(**full)}."
+    return words
+
+
+@dataclass(frozen=True)
+class SiteOfRun:
+    """A site that took part in a run.
+
+    Args:
+        name: of the site.
+        datalist: with which it took part.
+        config: of the run, its ``settings.json``.
+    """
+
+    name: str
+    datalist: Path
+    config: Mapping[str, Any]
+
+    def split(self, data: Path) -> str:
+        """Which split into cases this is, in words.
+
+        Args:
+            data: the folder in which it is used, maybe that of another hospital.
+        """
+        recorded = (self.config.get("data") or {}).get(self.name)
+        if recorded is None or Path(recorded).resolve() == data.resolve():
+            return "that of the run"
+        return (
+            f"that of the run, whose {self.name} was in {recorded}: where this is another hospital "
+            "of that name, copy the model out of the run's folder"
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """The settings with which the run read the site's files, such as ``stereo``.
+
+        A model's recipe does not have them: they are of the images.
+        """
+        own = (self.config.get("sites") or {}).get(self.name) or {}
+        return configuration.settings_of_files({**(self.config.get("overrides") or {}), **own})
+
+
+def site_of_run(model: Path, site: str) -> SiteOfRun | None:
+    """A site of the run that a model is of; ``None``: it did not take part, or there is no run."""
+    # The run that holds the model, at whatever depth, or the comparison that it is of. Without a
+    # run beside them, data lists are of no run: ``monai-fairfl doctor`` wrote them.
+    for folder in model.parents:
+        if not (folder / SETTINGS).is_file():
+            continue
+        config = recorded_config(folder)
+        own = (config.get("sites") or {}).get(site) or {}
+        datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
+        if datalist.is_file():
+            return SiteOfRun(site, datalist, config)
+    return None
+
+
+# --- its scores
 
 WHOLE_DICE = "val_mean_dice"
 """Name of the mean Dice of all structures in MONAI's tables."""
@@ -84,17 +205,17 @@ def evaluation(
         DataError: the folder holds no cases with labels; or every fault of the test cases of all
             hospitals.
     """
-    if device is not None:
-        require_device(device)
-    file = model_file(model)
-    root = bundle_of_model(file, bundle)
+    device = device or best_device()
+    require_device(device)
+    file, root = find_model(model, bundle)
     recipe = read_recipe(file)
-    adopted = None
-    if takes_any_folder(root):
-        of_bundle = read_keys(root / FEDERATE).get("config") or TRAIN
-        adopted = files_of(recipe, root) if recipe is not None else of_bundle
-    evaluator = Evaluator(file, recipe, root, out, device, verbose, adopted)
-    sites = evaluator.sites_in(data)
+    adopted: Sequence[str] | None = None
+    if configuration.takes_any_folder(root):
+        of_bundle = configuration.read_keys(root / configuration.FEDERATE).get("config") or TRAIN
+        adopted = adaptation.files_of(recipe, root) if recipe is not None else of_bundle
+    sites = sites_at(data) if adopted is None else listed_sites(data, root, adopted)
+    of_runs = {site: site_of_run(file, site) for site in sites}
+    evaluator = Evaluator(file, recipe, root, of_runs, out, device, verbose, adopted)
     with emptied_unless_done(out):
         lists = {site: evaluator.cases_of(site, folder) for site, folder in sites.items()}
         evaluator.check(sites, {site: datalist for site, (datalist, _) in lists.items()})
@@ -108,15 +229,14 @@ def evaluation(
 
     # Nobody is missing where the user asked for one hospital by its own folder.
     hospitals: set[str] = set()
-    for site in sites if data not in sites.values() else ():
-        if of_run := site_of_run(file, site):
-            hospitals.update(of_run.config.get("sites") or ())
+    for of_run in of_runs.values() if data not in sites.values() else ():
+        hospitals.update((of_run.config.get("sites") if of_run else None) or ())
     missing = sorted(hospitals.difference(sites))
     plain: dict[str, Any] = to_json({"sites": found, "missing": missing})
     lines = [evaluation_text(found)]
     if missing:
         lines.append(f"Not scored, because the folder does not have them: {', '.join(missing)}.")
-    lines += filter(None, [training_words(evaluator.recipe), f"Folder: {out}"])
+    lines += filter(None, [training_words(recipe), f"Folder: {out}"])
     return plain, "\n".join(lines)
 
 
@@ -128,8 +248,9 @@ class Evaluator:
         model: its file.
         recipe: how it was trained, where its file says so.
         bundle: that evaluates it.
+        of_runs: hospital -> what the run of the model had of it; ``None``: it took no part.
         out: gets a folder of tables for each hospital.
-        device: of the network; ``None``: as the bundle has it.
+        device: of the network.
         verbose: show what libraries print.
         adopted: files of the training configuration of an adopted bundle, which lists its own
             cases; ``None`` for any other bundle.
@@ -138,25 +259,15 @@ class Evaluator:
     model: Path
     recipe: ModelRecipe | None
     bundle: Path
+    of_runs: Mapping[str, SiteOfRun | None]
     out: Path
-    device: str | None
+    device: str
     verbose: bool
     adopted: Sequence[str] | None
 
-    def sites_in(self, data: Path) -> dict[str, Path]:
-        """Name -> folder of the hospitals; faults of files are named before anything is written."""
-        if self.adopted is not None:
-            return dict(listed_sites(data, self.bundle, self.adopted))
-        sites = sites_at(data)
-        for site, folder in sites.items():
-            # A run has a list of its cases.
-            if site_of_run(self.model, site) is None:
-                find(folder)
-        return sites
-
     def cases_of(self, site: str, folder: Path) -> tuple[Path, str]:
         """The data list whose test cases are scored, and in words which cases these are."""
-        of_run = site_of_run(self.model, site)
+        of_run = self.of_runs[site]
         if of_run is not None:
             return of_run.datalist, f"the test cases of a split, {of_run.split(folder)}"
         if self.adopted is not None:
@@ -178,11 +289,6 @@ class Evaluator:
 
         def check(site: str, folder: Path) -> None:
             cases = cases_of_list(lists[site], folder, ("testing",))
-            for case in cases:
-                image = case["image"]
-                if image != image.encode(errors="replace").decode():
-                    # MONAI writes the names into its tables of scores.
-                    raise DataError(f"{image!r}: this path is not UTF-8: rename the file or folder")
             check_files(self.bundle, folder, self._own_values(site), cases)
 
         with warnings_as_notes() as notes:
@@ -195,7 +301,7 @@ class Evaluator:
         values = dict(self.recipe.sites.get(site, {})) if self.recipe else {}
         if values:
             values["own_values"] = list(values)
-        of_run = site_of_run(self.model, site)
+        of_run = self.of_runs[site]
         return values | (of_run.settings() if of_run is not None else {})
 
     def score(self, site: str, data: Path, datalist: Path) -> None:
@@ -204,21 +310,15 @@ class Evaluator:
         if self.adopted is not None:
             self._score_as_a_federation(site, data, datalist, self.adopted)
             return
-        training = train_config(self.bundle, {}, TRAIN)
-        keys = {
-            "bundle_root": str(self.bundle),
-            "ckpt_path": str(self.model),
-            "dataset_dir": str(data),
-            "datalist_file": str(datalist),
-            "output_dir": str(folder),
-            **values_of_list(datalist, training),
-            **self._own_values(site),
-        }
+        places = {"bundle_root": self.bundle, "ckpt_path": self.model, "dataset_dir": data}
+        places |= {"datalist_file": datalist, "output_dir": folder}
+        keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
+        training = configuration.train_config(self.bundle, {}, TRAIN)
+        keys |= adaptation.values_of_list(datalist, training) | self._own_values(site)
+        keys["device"] = self.device
         if "check_data" in training:
             # That was done for all hospitals.
             keys["check_data"] = False
-        if self.device is not None:
-            keys["device"] = self.device
         brought = evaluation_overlay(self.recipe, self.bundle) if self.recipe else {}
         configs = self.bundle / "configs"
         between = written_overlay(brought, private_folder(folder))
@@ -233,21 +333,21 @@ class Evaluator:
         The tables are like those that MONAI's ``MetricsSaver`` writes.
         """
         folder = self.out / site
-        recipe = recipe_of_training(self.model)
-        training = train_config(self.bundle, {}, files)
-        values = values_of(recipe, site, training) if recipe else {}
+        recipe = adaptation.recipe_of_training(self.model)
+        training = configuration.train_config(self.bundle, {}, files)
+        values = adaptation.values_of(recipe, site, training) if recipe else {}
         cases: Scores = {}
         for number, listed in enumerate(_lists_with_training(datalist)):
             with output_into(self.out / LOG, self.verbose):
-                scores = scores_at_site(
+                scores = adaptation.scores_at_site(
                     self.model,
                     self.bundle,
                     data,
                     folder / listed.stem,
                     datalist_file=listed,
                     config=files,
-                    overrides={**values, **values_of_list(listed, training)},
-                    device=self.device or best_device(),
+                    overrides=values | adaptation.values_of_list(listed, training),
+                    device=self.device,
                 )
             for case, values_of_case in scores.items():
                 # Each list has names of its own: the same one may be of another case.

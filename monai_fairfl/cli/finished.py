@@ -1,18 +1,20 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about finished runs: ``report``, and ``verify``, what a ledger proves or answers."""
+"""Commands about finished runs: ``report``, ``verify`` and ``value``."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.options import Answer
+from monai_fairfl.cli.options import LOG, Answer, add, say
 from monai_fairfl.errors import ConfigError, FairFLError
 
 NOT_RIGHT = 2
@@ -38,12 +40,10 @@ WORDS = {
 
 def report_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``report``."""
-    command.add_argument(
-        "run_dir", nargs="+", metavar="RUN", help="folder of a run, or a workspace with one"
-    )
-    command.add_argument(
-        "--out", metavar="DIR", help="folder for all that is written (default: that of all runs)"
-    )
+    what = "folder of a run, or a workspace with one"
+    command.add_argument("run_dir", nargs="+", metavar="RUN", help=what)
+    what = "folder for all that is written (default: that of all runs)"
+    command.add_argument("--out", metavar="DIR", help=what)
 
 
 def report(args: argparse.Namespace) -> Answer:
@@ -59,7 +59,8 @@ def report(args: argparse.Namespace) -> Answer:
     from monai_fairfl.run.resuming import ended
 
     runs = find_runs(args.run_dir)
-    out = Path(args.out or _folder_of(args.run_dir, runs))
+    # Beside the runs: an engine may empty its workspace.
+    out = Path(args.out or os.path.commonpath([run.absolute() for run in runs]))
     # A report that is there is of the same runs, unless --out names another place.
     failed = {} if args.out else failures_of(out)
     for run in runs:
@@ -72,56 +73,26 @@ def report(args: argparse.Namespace) -> Answer:
     return Answer(data, f"{as_text(found)}\nReport: {page}")
 
 
-def _folder_of(given: Sequence[str], runs: Sequence[Path]) -> str:
-    """Return where the report goes: beside its runs, or where all folders that were given lie.
-
-    The workspace of an engine is no place for it: the engine may empty it.
-    """
-    folders = [Path(folder) for folder in given]
-    if len(folders) == 1 and not any(run in (folders[0], folders[0] / run.name) for run in runs):
-        # A single run, or the strategies of a comparison.
-        return str(runs[0] if len(runs) == 1 else runs[0].parent)
-    return os.path.commonpath([folder.absolute() for folder in folders])
-
-
 # --- verify
 
 
 def verify_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``verify``."""
-    command.add_argument(
-        "run_dir", metavar="RUN", help="folder of a run or of several, or a workspace with one"
-    )
-    command.add_argument(
-        "--head", metavar="SHA256", help="head of the ledger that you stored elsewhere"
-    )
-    command.add_argument(
-        "--receipt",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="receipts.jsonl of one or several sites; receipts of other runs are ignored",
-    )
-    command.add_argument(
-        "--replay",
-        action="store_true",
-        help="compute every weight and contribution again from the recorded replies, and compare",
-    )
-    what_if = command.add_argument_group("another question to the ledger, without training")
-    what_if.add_argument(
-        "--what-if",
-        action="store_true",
-        help="compute the weights again without a site, or by another strategy",
-    )
-    what_if.add_argument("--without", metavar="SITE", help="leave this site out of every round")
-    what_if.add_argument(
-        "--strategy", help="use this one in place of the run's own, such as \"FedCE('sum')\""
-    )
-    command.add_argument(
-        "--allow-import",
-        action="store_true",
-        help="import a strategy outside this package if the ledger names one; this runs its code",
-    )
+    what = "folder of a run or of several, or a workspace with one"
+    command.add_argument("run_dir", metavar="RUN", help=what)
+    what = "head of the ledger that you stored elsewhere"
+    command.add_argument("--head", metavar="SHA256", help=what)
+    what = "receipts.jsonl of one or several sites; receipts of other runs are ignored"
+    command.add_argument("--receipt", nargs="+", default=[], metavar="FILE", help=what)
+    what = "compute every weight and contribution again from the recorded replies, and compare"
+    command.add_argument("--replay", action="store_true", help=what)
+    what = "import a strategy outside this package if the ledger names one; this runs its code"
+    command.add_argument("--allow-import", action="store_true", help=what)
+    asking = command.add_argument_group("another question to the ledger, without training")
+    what = "compute the weights again without a site, or by another strategy"
+    asking.add_argument("--what-if", action="store_true", help=what)
+    asking.add_argument("--without", metavar="SITE", help="leave this site out of every round")
+    asking.add_argument("--strategy", help="in place of the run's own, such as \"FedCE('sum')\"")
 
 
 def verify(args: argparse.Namespace) -> Answer:
@@ -149,7 +120,7 @@ def verify(args: argparse.Namespace) -> Answer:
     """
     if args.what_if:
         return _what_if(args)
-    from monai_fairfl.audit import read_receipts
+    from monai_fairfl.audit import check_files, check_head, check_receipts, read_receipts
     from monai_fairfl.audit.proofs import WHERE_RECEIPTS_ARE
     from monai_fairfl.report.collect import find_runs, read_records_and_head
     from monai_fairfl.run.resuming import kept_results
@@ -166,6 +137,7 @@ def verify(args: argparse.Namespace) -> Answer:
 
     runs: dict[str, dict[str, Any]] = {}
     lines = []
+    problems: list[str] = []
     fitting = 0
     for path in paths:
         found: dict[str, Any] = {}
@@ -176,6 +148,7 @@ def verify(args: argparse.Namespace) -> Answer:
             if len(paths) == 1:
                 raise
             found["problems"] = [str(error)]
+            problems += found["problems"]
             lines.append(f"{path}: NOT RIGHT: {error}")
             continue
         kinds = [record["kind"] for record in records]
@@ -184,14 +157,22 @@ def verify(args: argparse.Namespace) -> Answer:
         found |= {"rounds": kinds.count("round"), "finished": "end" in kinds, "head": head}
         ended = "finished" if found["finished"] else "not finished"
         lines.append(f"{path}: the chain is intact, {found['rounds']} rounds, {ended}, head {head}")
-        for kind, check in _checks(path, args, receipts if is_of_run else []).items():
+        checks: dict[str, Callable[[], Any]] = {"files": partial(check_files, path)}
+        if args.head:
+            checks["stored_head"] = partial(check_head, path, args.head)
+        if is_of_run:
+            checks["receipts"] = partial(check_receipts, path, receipts)
+        if args.replay:
+            checks["replay"] = partial(_replayed, path, args.allow_import)
+        for kind, check in checks.items():
             try:
-                found[kind] = check()
-                lines += [f"  {note}" for note in found[kind].get("notes", [])]
-                lines.append(f"  {WORDS[kind].format(**found[kind])}".rstrip())
+                proof = found[kind] = asdict(check()) if kind != "replay" else check()
+                lines += [f"  {note}" for note in proof.get("notes", [])]
+                lines.append(f"  {WORDS[kind].format(**proof)}".rstrip())
             except FairFLError as error:
                 # Of several runs the others go on.
                 found[kind] = {"refused": str(error), "problems": [str(error)]}
+            problems += found[kind]["problems"]
             lines += [f"  NOT RIGHT: {problem}" for problem in found[kind]["problems"]]
         if "stored_head" not in found and "receipts" not in found:
             lines.append(UNCHECKED)
@@ -200,35 +181,17 @@ def verify(args: argparse.Namespace) -> Answer:
             f"no receipt of {', '.join(map(str, paths))} is in {', '.join(args.receipt)}, only of "
             f"the runs {sorted(of_runs)}: give the receipts.jsonl in {WHERE_RECEIPTS_ARE}"
         )
-    is_right = True
-    for found in runs.values():
-        checked = [found, *[one for one in found.values() if isinstance(one, dict)]]
-        is_right = is_right and not any(one.get("problems") for one in checked)
-    return Answer({"runs": runs}, "\n".join(lines), 0 if is_right else NOT_RIGHT)
+    return Answer({"runs": runs}, "\n".join(lines), NOT_RIGHT * bool(problems))
 
 
-def _checks(
-    path: Path, args: argparse.Namespace, receipts: Sequence[Any]
-) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Kind -> what checks a run, whose result has ``problems``."""
-    from monai_fairfl.audit import check_files, check_head, check_receipts, replay
+def _replayed(path: Path, allow_import: bool) -> dict[str, Any]:
+    """What a replay finds, for JSON, which has no infinity."""
+    from monai_fairfl.audit import replay
 
-    def replayed() -> dict[str, Any]:
-        found = asdict(replay(path, args.allow_import))
-        largest = found.pop("largest")
-        # JSON has no infinity.
-        found["largest_difference"] = largest if largest < math.inf else None
-        found["problems"] = found.pop("differences")
-        return found
-
-    checks = {"files": lambda: asdict(check_files(path))}
-    if args.head:
-        checks["stored_head"] = lambda: asdict(check_head(path, args.head))
-    if receipts:
-        checks["receipts"] = lambda: asdict(check_receipts(path, receipts))
-    if args.replay:
-        checks["replay"] = replayed
-    return checks
+    found = asdict(replay(path, allow_import))
+    largest, problems = found.pop("largest"), found.pop("differences")
+    finite = largest if largest < math.inf else None
+    return {**found, "largest_difference": finite, "problems": problems}
 
 
 def _what_if(args: argparse.Namespace) -> Answer:
@@ -254,3 +217,121 @@ def _what_if(args: argparse.Namespace) -> Answer:
         exact = f"The first round, too, might have been another one: {found.why_not}."
     text = f"{text_of_table(titles, rows)}\nThese are {MEANING}.\n{exact}"
     return Answer({**asdict(found), "meaning": MEANING}, text)
+
+
+# --- value
+
+TITLES = {"leave_one_out": "leave-one-out", "exact": "Shapley", "gtg": "Shapley (GTG)"}
+"""Method of a valuation -> its column."""
+
+
+def value_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``value``."""
+    what = "folder of a run of train, demo or try, or of several"
+    command.add_argument("run_dir", metavar="RUN", help=what)
+    what = "train federations without each hospital, which a run without updates needs"
+    command.add_argument("--retrain", action="store_true", help=what)
+    what = "no hospital's own scores count for its own value"
+    command.add_argument("--others-judge", action="store_true", help=what)
+    add(command, "--verbose")
+
+
+def value(args: argparse.Namespace) -> Answer:
+    """Answer what each hospital was worth to a run: leave-one-out and Shapley values.
+
+    With recorded updates (demo, or train --record-updates) nothing is trained: every hospital
+    scores the models of coalitions on its validation cases. Without them, the command says what
+    training anew would take, and asks. The intervals are over the hospitals that score.
+    docs/valuation.md has more kinds of values.
+
+    examples:
+      monai-fairfl value demo/run
+      monai-fairfl value runs/fedce --retrain
+    """
+    from monai_fairfl.bundle.configuration import FEDERATE
+    from monai_fairfl.cli.running import MonaiLine
+    from monai_fairfl.report.collect import find_runs, read_records, read_valuations
+    from monai_fairfl.run.resuming import SETTINGS, ended, recorded_config
+
+    folder = find_runs([args.run_dir])[0].absolute()
+    if not (folder / SETTINGS).is_file():
+        # One of several strategies.
+        folder = folder.parent
+    keys = recorded_config(folder).get("keys")
+    if keys is None:
+        raise ConfigError(
+            f"{folder} was not trained in processes of this machine. Over NVIDIA FLARE and Flower "
+            "the hospitals score in each round: train with the strategy LeaveOneOut; in Python, "
+            "give BundleFederation its valuations"
+        )
+    runs = find_runs([folder])
+    if not all(ended(run) for run in runs):
+        raise ConfigError(f"{folder} has not ended: the command that began it goes on")
+    start = read_records(runs[0])[0]
+    if keys["record_updates"]:
+        from monai_fairfl.games import MOST_PLAYERS
+
+        kind = "Reconstruction"
+        methods = ["leave_one_out", "exact" if len(start["clients"]) <= MOST_PLAYERS else "gtg"]
+    else:
+        kind, methods = "Retraining", ["leave_one_out"]
+        if not args.retrain:
+            _ask(folder, runs, len(start["clients"]))
+    judged = {"judged_by": "others"} if args.others_judge else {}
+    target = {"_target_": f"monai_fairfl.valuation.{kind}", **judged}
+    keys["valuations"] = [{**target, "method": method} for method in methods]
+    keys |= {"run_dir": str(folder), "resume": True}
+    line = MonaiLine([str(Path(keys["bundle_root"]) / FEDERATE)], keys)
+    say(f"Into the folder {folder}")
+    line.run(folder / LOG, args.verbose)
+
+    found = {}
+    lines = []
+    for run in runs:
+        of_run = [one for one in read_valuations(run) if one["name"].startswith(kind.lower())]
+        of_run = [one for one in of_run if one["method"] in methods and one["data"] == "validation"]
+        name = read_records(run)[0]["name"]
+        found[name] = sorted(of_run, key=lambda one: methods.index(one["method"]))
+        lines.append(_table(name, found[name]))
+    page = folder / "report.html"
+    data = {"run": str(folder), "command": line.text, "values": found, "report": str(page)}
+    return Answer(data, "\n".join([*lines, f"Report: {page}"]))
+
+
+def _ask(folder: Path, runs: Sequence[Path], sites: int) -> None:
+    """Say what training anew takes, and end unless a person at a terminal wants it.
+
+    Raises:
+        ConfigError: nobody wants it.
+    """
+    from monai_fairfl.run.checkpoint import Schedule
+
+    seconds = [sum(Schedule.read(run).seconds.values()) for run in runs]
+    minutes = max(1, round(max(seconds) * (sites + 1) / 60))
+    text = (
+        f"{folder} recorded no updates, so {sites + 1} federations would have to be trained, in "
+        f"about {minutes} minutes"
+    )
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{text}: monai-fairfl value {folder} --retrain trains them")
+    print(f"{text}. Train them? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("nothing was trained")
+
+
+def _table(name: str, valuations: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each hospital of a run, with its values and their intervals."""
+    from monai_fairfl.utils.tables import text_of_table
+
+    if not valuations:
+        return f"{name} averages nothing: it has no values"
+    rows = []
+    for site in valuations[0]["values"]:
+        row = [site]
+        for valuation in valuations:
+            cell = f"{valuation['values'][site]['value']:+.4f}"
+            if interval := (valuation.get("intervals") or {}).get(site):
+                cell += " ({:+.4f} to {:+.4f})".format(*interval)
+            row.append(cell)
+        rows.append(row)
+    return text_of_table([name, *[TITLES[one["method"]] for one in valuations]], rows)

@@ -33,12 +33,10 @@ TABLES = ("volumes.json", "ratios.json")
 def infer_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``infer``."""
     add(command, "model")
-    command.add_argument(
-        "images", metavar="IMAGES", help="folder of NIfTI volumes, DICOM series or photographs"
-    )
-    command.add_argument(
-        "--no-pictures", action="store_true", help="write no picture of each case's outline"
-    )
+    what = "folder of NIfTI volumes, DICOM series or photographs"
+    command.add_argument("images", metavar="IMAGES", help=what)
+    what = "write no picture of each case's outline"
+    command.add_argument("--no-pictures", action="store_true", help=what)
     add(command, "--bundle", "--device", "--out", "--verbose")
 
 
@@ -53,7 +51,7 @@ def infer(args: argparse.Namespace) -> Answer:
       monai-fairfl infer runs/fedce/models/elm.pt scans --out masks --no-pictures
     """
     from monai_fairfl.bundle.configuration import INFERENCE, read_keys
-    from monai_fairfl.cli.named_models import bundle_of_model, model_file, training_words
+    from monai_fairfl.cli.evaluating import find_model, training_words
     from monai_fairfl.cli.running import MonaiLine, written_overlay
     from monai_fairfl.model_files.recipe import read_recipe
     from monai_fairfl.utils.devices import require_device
@@ -63,27 +61,22 @@ def infer(args: argparse.Namespace) -> Answer:
 
     images = Path(args.images).absolute()
     out = out_folder(args.out, f"infer-{images.name}", new=True)
-    model = model_file(args.model)
-    bundle = bundle_of_model(model, args.bundle)
+    if args.device is not None:
+        require_device(args.device)
+    model, bundle = find_model(args.model, args.bundle)
     file = bundle / INFERENCE
     if not file.is_file():
-        raise ConfigError(
-            f"{file} does not exist: this bundle segments no images yet. Write that file "
-            "(docs/own_bundle.md); monai-fairfl evaluate scores the model without it"
-        )
+        raise ConfigError(f"{file} does not exist: write it to segment images (docs/own_bundle.md)")
     if not images.is_dir():
         raise DataError(f"{images} is not a folder: name the folder of the images")
     places = {"bundle_root": bundle, "ckpt_path": model, "dataset_dir": images, "output_dir": out}
     keys: dict[str, Any] = {key: str(place) for key, place in places.items()}
     if args.device is not None:
-        require_device(args.device)
         keys["device"] = args.device
     unknown = keys.keys() - read_keys(file)
     if unknown:
-        raise ConfigError(
-            f"{file} has no {', '.join(sorted(unknown))}, so it would use another model or other "
-            "images: run it with its own keys, by python -m monai.bundle run"
-        )
+        missing = ", ".join(sorted(unknown))
+        raise ConfigError(f"{file} has no {missing}: run it with its own keys, by monai.bundle run")
     if args.no_pictures:
         keys["pictures"] = False
     recipe = read_recipe(model)
@@ -118,11 +111,8 @@ def infer(args: argparse.Namespace) -> Answer:
 def evaluate_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``evaluate``."""
     add(command, "model")
-    command.add_argument(
-        "folder",
-        metavar="DATA",
-        help="one folder per hospital, or one hospital's folder, with labels",
-    )
+    what = "one folder per hospital, or one hospital's folder, with labels"
+    command.add_argument("folder", metavar="DATA", help=what)
     add(command, "--bundle", "--device", "--out", "--verbose")
 
 
@@ -157,29 +147,16 @@ def adapt_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``adapt``."""
     add(command, "model")
     command.add_argument("folder", metavar="HOSPITAL", help="one hospital's images with labels")
-    command.add_argument(
-        "--epochs", type=number("[1, inf)"), default=10, help="of training, at most (default: 10)"
-    )
-    command.add_argument(
-        "--rate",
-        type=number("(0, inf)", "float"),
-        default=3e-4,
-        help="learning rate (default: 0.0003)",
-    )
-    command.add_argument(
-        "--seed", type=number("[0, inf)"), default=0, help="of the training (default: 0)"
-    )
-    command.add_argument(
-        "--config",
-        nargs="+",
-        metavar="FILE",
-        help="training configuration, relative to the bundle (default: the model's)",
-    )
-    command.add_argument(
-        "--datalist",
-        metavar="FILE",
-        help="training, validation and test cases (default: as in the run, or else a new split)",
-    )
+    whole = number("[0, inf)")
+    what = "of training, at most (default: 10)"
+    command.add_argument("--epochs", type=number("[1, inf)"), default=10, help=what)
+    what = "learning rate (default: 0.0003)"
+    command.add_argument("--rate", type=number("(0, inf)", "float"), default=3e-4, help=what)
+    command.add_argument("--seed", type=whole, default=0, help="of the training (default: 0)")
+    what = "training configuration, relative to the bundle (default: the model's)"
+    command.add_argument("--config", nargs="+", metavar="FILE", help=what)
+    what = "training, validation and test cases (default: as in the run, or else a new split)"
+    command.add_argument("--datalist", metavar="FILE", help=what)
     add(command, "--bundle", "--device", "--out", "--verbose")
 
 
@@ -197,7 +174,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.bundle.adaptation import adapt_model
     from monai_fairfl.bundle.configuration import takes_any_folder
-    from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
+    from monai_fairfl.cli.evaluating import find_model, site_of_run
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.data.datalist import cases_of_list
     from monai_fairfl.data.sites import find, name_of_site, sites_at
@@ -206,7 +183,7 @@ def adapt(args: argparse.Namespace) -> Answer:
 
     device = args.device or best_device()
     require_device(device)
-    model = model_file(args.model)
+    model, bundle = find_model(args.model, args.bundle)
     hospital = Path(args.folder).absolute()
     name = name_of_site(hospital)
     out = out_folder(args.out, f"adapt-{name}", new=True)
@@ -215,13 +192,10 @@ def adapt(args: argparse.Namespace) -> Answer:
     if args.datalist is not None:
         datalist, split = Path(args.datalist).absolute(), "the one you named"
         if not datalist.is_file():
-            raise ConfigError(
-                f"--datalist {args.datalist}: there is no such file. monai-fairfl doctor "
-                f"{hospital} --write-lists {args.datalist} writes one"
-            )
+            fix = f"monai-fairfl doctor {hospital} --write-lists {args.datalist} writes one"
+            raise ConfigError(f"--datalist {args.datalist}: there is no such file. {fix}")
     elif of_run is not None:
         datalist, split = of_run.datalist, of_run.split(hospital)
-    bundle = bundle_of_model(model, args.bundle)
     origin = f"Split into cases, {split}: {datalist}"
     # How many cases a new split has is known when the training begins.
     if datalist.is_file():
@@ -295,21 +269,13 @@ def _too_few(cases: int) -> str:
 
 def export_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``export``."""
-    command.add_argument(
-        "what",
-        metavar="MODEL|BUNDLE",
-        help="model file, or the folder of a run; with --engine the bundle that is trained",
-    )
-    command.add_argument(
-        "--out",
-        metavar="PATH",
-        help="new file that ends in .ts or .onnx, or a new folder for a bundle with the model; "
-        "with --engine a new folder for the job (default: show how the model was trained)",
-    )
+    what = "model file, or the folder of a run; with --engine the bundle that is trained"
+    command.add_argument("what", metavar="MODEL|BUNDLE", help=what)
+    what = "new file .ts or .onnx, or new folder for a bundle with the model, or for the job"
+    command.add_argument("--out", metavar="PATH", help=f"{what} (default: show the recipe)")
     add(command, "--bundle")
-    command.add_argument(
-        "--engine", choices=ENGINES, help="write a federation as a job for this engine"
-    )
+    what = "write a federation as a job for this engine"
+    command.add_argument("--engine", choices=ENGINES, help=what)
     job_options(command)
 
 
@@ -327,21 +293,18 @@ def export(args: argparse.Namespace) -> Answer:
     """
     if args.engine is not None:
         return export_job(args)
-    from monai_fairfl.cli.named_models import bundle_of_model, model_file
+    from monai_fairfl.cli.evaluating import find_model, model_file
     from monai_fairfl.model_files.recipe import read_recipe
     from monai_fairfl.workflow.export import export_model
 
-    model = model_file(args.what)
     if args.out is None:
-        recipe = read_recipe(model)
+        recipe = read_recipe(model_file(args.what))
         if recipe is None:
-            raise ConfigError(
-                f"{args.what} has no recipe: another program wrote it. Give its values by hand "
-                "(docs/use_model.md)"
-            )
+            raise ConfigError(f"{args.what} has no recipe: give its values (docs/use_model.md)")
         plain = recipe.state_dict()
         return Answer({"recipe": plain}, json.dumps(plain, indent=4, ensure_ascii=False))
-    found = export_model(model, args.out, bundle_of_model(model, args.bundle))
+    model, bundle = find_model(args.what, args.bundle)
+    found = export_model(model, args.out, bundle)
     values = ", ".join(f"{key} {value}" for key, value in found.values.items())
     data = {"file": str(Path(args.out)), "recipe": found.state_dict()}
     return Answer(data, f"{args.out}: trained with {values}")

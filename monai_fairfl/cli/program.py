@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TextIO
 
-from monai_fairfl.cli import bundles, doctoring, finished, models, training, valuing
+from monai_fairfl.cli import bundles, doctoring, finished, models, training
 from monai_fairfl.cli.options import Answer
 from monai_fairfl.errors import FairFLError, closest
 from monai_fairfl.utils.terminal import data_notes_shown_once
@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[Command, Options]] = {
     "try": (training.try_, training.try_options),
     "train": (training.train, training.train_options),
     "compare": (training.compare, training.compare_options),
-    "value": (valuing.value, valuing.value_options),
+    "value": (finished.value, finished.value_options),
     "infer": (models.infer, models.infer_options),
     "evaluate": (models.evaluate, models.evaluate_options),
     "adapt": (models.adapt, models.adapt_options),
@@ -170,7 +170,9 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
         add_options(parser)
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.set_defaults(command=command)
-        with_hyphens = [re.sub("^--[^=]+", _hyphens, word) for word in words[1:]]
+        with_hyphens = [
+            re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in words[1:]
+        ]
         return parser.parse_args(with_hyphens)
 
     lines = []
@@ -193,11 +195,6 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
         # Git is asked for the commit only here.
         print(f"monai-fairfl {build_of()}")
     return parser.exit()
-
-
-def _hyphens(name: re.Match[str]) -> str:
-    """An option as the program spells it."""
-    return name[0].replace("_", "-")
 
 
 class _Parser(argparse.ArgumentParser):

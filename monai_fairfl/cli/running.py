@@ -8,6 +8,7 @@ warnings of this package, and what the command has to say at the end.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import json
@@ -25,6 +26,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
+from monai_fairfl.bundle.settings import quick_file, recipe_file
 from monai_fairfl.bundle.trainings import shown_on
 from monai_fairfl.errors import ConfigError, FairFLError, in_words
 from monai_fairfl.report import as_text
@@ -111,7 +113,7 @@ def _as_argument(value: Any) -> str:
 
 
 def federation_line(
-    bundle: Path, sites_root: Path, run_dir: Path, files: Sequence[Path] = (), **keys: Any
+    bundle: Path, sites_root: Path, run_dir: Path, files: Sequence[str] = (), **keys: Any
 ) -> MonaiLine:
     """The line that trains hospitals with a bundle, or goes on where it stopped.
 
@@ -131,12 +133,30 @@ def federation_line(
     >>> line.keys["rounds"], line.keys["resume"], "seed" in line.keys
     (3, True, False)
     """
-    # The line may be used in another folder.
-    names = [str(file.absolute()) for file in (bundle / FEDERATE, *files)]
+    # All with their folders: the line may be used in another one.
+    names = [str(bundle / FEDERATE), *files]
     if keys.get("overrides"):
         keys["overrides"] = {**(keys_in(names).get("overrides") or {}), **keys["overrides"]}
     places = {"bundle_root": str(bundle), "sites_root": str(sites_root), "run_dir": str(run_dir)}
     return MonaiLine(names, {**places, "resume": True, **keys})
+
+
+def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
+    """The files that ``--recipe``, ``--quick`` and ``--settings`` add to ``federate.json``.
+
+    Raises:
+        ConfigError: the bundle has no such recipe or first look, or there is no such file.
+    """
+    files = []
+    if args.recipe is not None:
+        files.append(recipe_file(bundle, args.recipe))
+    if args.quick:
+        files.append(quick_file(bundle))
+    if args.settings is not None:
+        if not args.settings.is_file():
+            raise ConfigError(f"--settings {args.settings} does not exist: name a file with keys")
+        files.append(args.settings)
+    return [str(file.absolute()) for file in files]
 
 
 def keys_in(files: Sequence[str]) -> dict[str, Any]:

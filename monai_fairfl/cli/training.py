@@ -63,48 +63,30 @@ def _line_of(
         DataError: when the folder holds no hospitals, or of two kinds.
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
-    from monai_fairfl.utils.files import LONGEST_NAME, safe_name
-
-    if args.out is not None:
-        out = out_folder(args.out, "")
-        safe_name(out.name, "the last part of --out", LONGEST_NAME)
-    from monai_fairfl.bundle.settings import quick_file, recipe_file
     from monai_fairfl.cli.choosing import chosen_bundle
-    from monai_fairfl.cli.running import federation_line, keys_in
+    from monai_fairfl.cli.running import chosen_files, federation_line, keys_in
+    from monai_fairfl.strategies.registry import strategy_of
+    from monai_fairfl.utils.files import LONGEST_NAME, safe_name
+    from monai_fairfl.utils.settings import one_or_several
 
     root = Path(args.folder).absolute()
     bundle = chosen_bundle(root, args.bundle)
-    files = []
-    if args.recipe is not None:
-        files.append(recipe_file(bundle, args.recipe))
-    if args.quick:
-        files.append(quick_file(bundle))
-    if args.settings is not None:
-        if not args.settings.is_file():
-            raise ConfigError(f"--settings {args.settings} does not exist: name a file with keys")
-        files.append(args.settings)
+    files = chosen_files(args, bundle)
     if strategies is not None:
         keys["strategies"] = list(strategies)
     keys |= keys_given(args)
-    if args.out is None:
-        of_files = keys_in([str(file) for file in files])
-        named = keys.get("strategies") or of_files.get("strategies") or of_files.get("strategy")
-        out = out_folder(None, _name_of_folder(args, command, named or "FedAvg"))
-    return federation_line(bundle, root, out, files, **keys)
 
-
-def _name_of_folder(args: argparse.Namespace, command: str, strategies: Any) -> str:
-    """The name of a command's folder says what it holds."""
-    from monai_fairfl.strategies.registry import strategy_of
-    from monai_fairfl.utils.files import LONGEST_NAME
-    from monai_fairfl.utils.settings import one_or_several
-
-    parts = [command, Path(args.folder).absolute().name]
-    if command == "train":
-        parts += [strategy_of(given).name for given in one_or_several(strategies)]
+    # The name of the folder says what it holds.
+    of_files = keys_in(files)
+    named = strategies or of_files.get("strategies") or of_files.get("strategy") or "FedAvg"
+    names = [strategy_of(given).name for given in one_or_several(named)]
+    parts = [command, root.name, *(names if command == "train" else [])]
     parts += [args.recipe or "quick"] if args.quick or args.recipe else []
     # The data's folder may have any name, a run's folder may not.
-    return re.sub("[^A-Za-z0-9_. -]", "_", "-".join(parts))[:LONGEST_NAME]
+    default = re.sub("[^A-Za-z0-9_. -]", "_", "-".join(parts))[:LONGEST_NAME]
+    out = out_folder(args.out, default)
+    safe_name(out.name, "the last part of --out", LONGEST_NAME)
+    return federation_line(bundle, root, out, files, **keys)
 
 
 # --- train
@@ -112,12 +94,9 @@ def _name_of_folder(args: argparse.Namespace, command: str, strategies: Any) -> 
 
 def train_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``train``."""
-    command.add_argument(
-        "--strategy",
-        nargs="+",
-        help="one or more, such as \"FedCE('sum')\", or the dotted path of your own; several are "
-        "trained for one report (default: those of the file of --settings, else FedAvg)",
-    )
+    what = "one or more, such as \"FedCE('sum')\", or the dotted path of your own (default: FedAvg)"
+    command.add_argument("--strategy", nargs="+", help=what)
+    what = f"the last mile: most epochs (default: {ADAPT_EPOCHS}) of each hospital's own at the end"
     command.add_argument(
         "--adapt",
         dest="adapt_epochs",
@@ -126,15 +105,10 @@ def train_options(command: argparse.ArgumentParser) -> None:
         const=ADAPT_EPOCHS,
         default=argparse.SUPPRESS,
         metavar="EPOCHS",
-        help="the last mile: at the end, each hospital trains the model further in at most this "
-        f"many epochs (without a number: {ADAPT_EPOCHS}), and uses the result if it is better",
+        help=what,
     )
-    command.add_argument(
-        "--engine",
-        choices=("local", *ENGINES),
-        default="local",
-        help="simulate NVIDIA FLARE or Flower: a server, and a process for each hospital",
-    )
+    what = "simulate NVIDIA FLARE or Flower: a server, and a process for each hospital"
+    command.add_argument("--engine", choices=("local", *ENGINES), default="local", help=what)
     _add_federation(command, "seed", "record_updates")
 
 
@@ -200,13 +174,8 @@ def carry_out(line: MonaiLine, verbose: bool) -> Answer:
 
 def compare_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``compare``."""
-    command.add_argument(
-        "--strategy",
-        nargs="+",
-        required=True,
-        help="two or more, in the order of the tables, such as FedAvg \"FedCE('sum')\"; Standalone "
-        "shows what each hospital gains over training alone",
-    )
+    what = "two or more; Standalone shows what each hospital gains over training alone"
+    command.add_argument("--strategy", nargs="+", required=True, help=what)
     _add_federation(command, "seeds", "folds")
 
 
@@ -266,7 +235,7 @@ def try_(args: argparse.Namespace) -> Answer:
     keys = keys_given(args)
     if args.stereo != "auto":
         keys["overrides"] = {"stereo": STEREO[args.stereo], **keys.get("overrides", {})}
-    files = [quick_file(bundle)]
+    files = [str(quick_file(bundle))]
     line = federation_line(bundle, root, out, files, strategies=TRIED, **keys)
     return carry_out(line, args.verbose)
 
@@ -293,29 +262,14 @@ DEMO: dict[str, Any] = {
 
 def demo_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``demo``."""
-    command.add_argument(
-        "--data-only", action="store_true", help="write the images into DIR, and train nothing"
-    )
-    command.add_argument(
-        "--kind",
-        choices=SIZES,
-        default="demo",
-        help="the demo's four hospitals; with --data-only also six of prostate MRI that differ in "
-        "many ways, or six with fundus photographs (default: demo)",
-    )
-    command.add_argument(
-        "--seed",
-        type=number("[0, inf)"),
-        default=0,
-        help="of every image and of the training (default: 0)",
-    )
-    command.add_argument(
-        "--size",
-        type=number("[1, inf)"),
-        nargs="+",
-        metavar="N",
-        help="of a volume in voxels, X Y Z, or of a photograph in pixels, N",
-    )
+    what = "write the images into DIR, and train nothing"
+    command.add_argument("--data-only", action="store_true", help=what)
+    what = "the demo's four hospitals; with --data-only also six of prostate MRI, or of photographs"
+    command.add_argument("--kind", choices=SIZES, default="demo", help=what)
+    what = "of every image and of the training (default: 0)"
+    command.add_argument("--seed", type=number("[0, inf)"), default=0, help=what)
+    what = "of a volume in voxels, X Y Z, or of a photograph in pixels, N"
+    command.add_argument("--size", type=number("[1, inf)"), nargs="+", metavar="N", help=what)
     add(command, "--out", "--verbose")
 
 
@@ -345,7 +299,7 @@ def demo(args: argparse.Namespace) -> Answer:
 
     _write_hospitals(args, out / "hospitals")
     bundle = find_bundle(PROSTATE)
-    places = (bundle, out / "hospitals", out / "run", [quick_file(bundle)])
+    places = (bundle, out / "hospitals", out / "run", [str(quick_file(bundle))])
     return carry_out(federation_line(*places, **DEMO, seed=args.seed), args.verbose)
 
 

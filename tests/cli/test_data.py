@@ -105,8 +105,8 @@ def test_a_fault_hides_no_other(sites: Path, tmp_path: Path, cli: Commands) -> N
     flat = nib.Nifti1Image(np.ones((48, 48, 3), np.uint8), np.eye(4))
     nib.save(flat, root / "alder" / "Case02_segmentation.nii.gz")
     (root / "elm" / "Case03.nii.gz").write_text("no volume")
-    # In one line.
-    said = cli.refusal("doctor", root, "--write-lists", tmp_path / "lists").splitlines()[-1]
+    words = ["doctor", root, "--write-lists", tmp_path / "lists"]
+    said = " ".join(cli.json(*words, code=2)["problems"])
     for name in ("alder", "elm", "Case00", "Case01", "Case02_segmentation", "Case03"):
         assert name in said
     assert not (tmp_path / "lists").exists()

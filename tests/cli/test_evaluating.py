@@ -180,6 +180,7 @@ def test_the_model_of_a_fold_is_scored_and_adapted_with_the_cases_of_its_fold(
 ) -> None:
     fold = tmp_path / "cells" / "FedCE" / "seed-0-fold-1"
     shutil.copytree(trained / "models", fold / "models")
+    shutil.copy(trained / "ledger.jsonl", fold)
     (fold / "settings.json").write_text("{}")
     file = fold / "datalists" / "elm.json"
     parts = site_datalist(sites / "elm", file, folds=2, fold=1, seed=3)
