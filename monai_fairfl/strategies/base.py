@@ -418,12 +418,11 @@ class Strategy(Component, ABC):
 
     def _nobody_measured(self, replies: Replies, name: str) -> FederationError:
         """Why there is no measurement ``name``: nobody sent it, or all were dropped."""
-        why = f"no client of {replies.clients} measured it"
-        reasons = replies.why_dropped(name)
-        if reasons:
-            of_clients = "; ".join(f"{client} ({reason})" for client, reason in reasons.items())
-            why = f"what the clients sent cannot be used: {of_clients}"
-        return FederationError(f"{type(self).__name__} needs {name!r}, and {why}")
+        reasons = replies.why_dropped(name) or "nobody measured it"
+        return FederationError(
+            f"{type(self).__name__} needs {name!r} of {replies.clients}, and none can be used: "
+            f"{reasons}"
+        )
 
     def _clipped(self, replies: Replies, values: np.ndarray, name: str, k: float) -> np.ndarray:
         """The measurements, within k median distances of their median on the side that gains."""

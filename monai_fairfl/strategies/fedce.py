@@ -125,9 +125,8 @@ class FedCE(Strategy):
         seen = self.seen.of(names, 0.0) + 1
         first = self.first.of(names, 0.0) + gained[0]
         second = self.second.of(names, 0.0) + gained[1]
-        weight = normalise(first / seen)
-        if not is_paper:
-            weight = self._from_means(first / seen, second / seen)
+        first_mean, second_mean = first / seen, second / seen
+        weight = normalise(first_mean) if is_paper else self._from_means(first_mean, second_mean)
 
         contributions = self._estimates(weight, first, second, seen)
         result = self.finish(local, weight, contributions)

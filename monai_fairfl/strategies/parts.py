@@ -523,11 +523,8 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
 
     masks = []
     for count in counts:
-        if count <= 0:
-            mask = np.zeros(size, dtype=bool)
-        elif count >= size:
-            mask = np.ones(size, dtype=bool)
-        else:
+        mask = np.full(size, count > 0)
+        if 0 < count < size:
             smallest = ordered[size - count]
             mask = magnitudes >= smallest
             # Of the entries equal to the smallest, those too many; higher indices first.
