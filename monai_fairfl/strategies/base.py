@@ -500,7 +500,7 @@ class Strategy(Component, ABC):
             start = self.weights
         how: dict[str, Any] = {"buffers": self.buffers, "start": start, "scale": scale}
         if parts.average is None:
-            averaged = replies.average(weights, **how)
+            averaged: Weights = replies.average(weights, **how)
         else:
             averaged = parts.average(replies, weights, **how)
         model = {**self.weights, **averaged}
@@ -542,10 +542,8 @@ class Strategy(Component, ABC):
         if is_odd and not self._sum_was_logged:
             self._sum_was_logged = True
             logger.warning(
-                "strategy %s: the weights of an average sum to %.6g, and not to 1: divide them by "
-                "their sum, or set weights_sum_to_one = False",
-                self.name,
-                weights.sum(),
+                f"strategy {self.name}: the weights of an average sum to {weights.sum():.6g}, and "
+                "not to 1: divide them by their sum, or set weights_sum_to_one = False"
             )
         return replies.shared(weights)
 

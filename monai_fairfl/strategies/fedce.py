@@ -89,10 +89,9 @@ class FedCE(Strategy):
         for client in clients:
             # In round 0 there is no model without a client. One whose update a guard shortened
             # holds another model than the one that entered.
-            entered = 0.0 if client in self.shortened else self.entered.get(client, 0.0)
-            can_take_itself_out = self.weight and client not in self.shortened
-            measure = tuple(self.requires) if can_take_itself_out else ()
-            context = {"previous_weight": entered}
+            holds_it = client not in self.shortened
+            measure = tuple(self.requires) if self.weight and holds_it else ()
+            context = {"previous_weight": self.entered.get(client, 0.0) if holds_it else 0.0}
             asked.append(Train(client, self.start_of(client), measure, context))
         local = yield asked
         names = local.clients

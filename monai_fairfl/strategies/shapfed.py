@@ -93,9 +93,8 @@ class ShapFed(Strategy):
             )
         if classes == 1:
             logger.warning(
-                "ShapFed: the output layer %r has one class only, so class values compare whole "
-                "output layers; two channels under one softmax are no more than one",
-                name,
+                f"ShapFed: the output layer {name!r} has one class only, so class values compare "
+                "whole output layers; two channels under one softmax are no more than one"
             )
 
     def round(self, clients: list[str]) -> Rounds:
