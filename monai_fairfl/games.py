@@ -211,12 +211,10 @@ def rank_stability(values: Mapping[str, Estimate]) -> float | None:
     for a, b in combinations(values.values(), 2):
         if a.stderr is None or b.stderr is None:
             return None
-        # 2 Phi(x) - 1, written as erf.
         spread = a.stderr + b.stderr
-        certainty = (
-            math.erf(abs(a.value - b.value) / spread / math.sqrt(2)) if spread > 1e-12 else 1
-        )
-        agreements.append(certainty)
+        x = abs(a.value - b.value) / spread if spread > 1e-12 else math.inf
+        # 2 Phi(x) - 1, written as erf.
+        agreements.append(math.erf(x / math.sqrt(2)))
     return sum(agreements) / len(agreements) if agreements else 1.0
 
 
@@ -286,9 +284,7 @@ def shapley_values(table: ArrayLike) -> Row:
         )
 
     # Sizes of the coalitions without one player: the bits set in 0 .. 2^(N-1) - 1.
-    sizes = np.zeros(1, dtype=int)
-    for _ in range(count - 1):
-        sizes = np.concatenate([sizes, sizes + 1])
+    sizes = [index.bit_count() for index in range(2 ** (count - 1))]
 
     # The factor of a marginal contribution to a coalition, 1 / (N binom(N - 1, |S|)).
     factor_of_size = [1 / (count * math.comb(count - 1, size)) for size in range(count)]

@@ -418,12 +418,11 @@ class Strategy(Component, ABC):
 
     def _nobody_measured(self, replies: Replies, name: str) -> FederationError:
         """Why there is no measurement ``name``: nobody sent it, or all were dropped."""
-        why = f"no client of {replies.clients} measured it"
-        reasons = replies.why_dropped(name)
-        if reasons:
-            of_clients = "; ".join(f"{client} ({reason})" for client, reason in reasons.items())
-            why = f"what the clients sent cannot be used: {of_clients}"
-        return FederationError(f"{type(self).__name__} needs {name!r}, and {why}")
+        reasons = replies.why_dropped(name) or "nobody measured it"
+        return FederationError(
+            f"{type(self).__name__} needs {name!r} of {replies.clients}, and none can be used: "
+            f"{reasons}"
+        )
 
     def _clipped(self, replies: Replies, values: np.ndarray, name: str, k: float) -> np.ndarray:
         """The measurements, within k median distances of their median on the side that gains."""
@@ -501,7 +500,7 @@ class Strategy(Component, ABC):
             start = self.weights
         how: dict[str, Any] = {"buffers": self.buffers, "start": start, "scale": scale}
         if parts.average is None:
-            averaged = replies.average(weights, **how)
+            averaged: Weights = replies.average(weights, **how)
         else:
             averaged = parts.average(replies, weights, **how)
         model = {**self.weights, **averaged}
@@ -543,10 +542,8 @@ class Strategy(Component, ABC):
         if is_odd and not self._sum_was_logged:
             self._sum_was_logged = True
             logger.warning(
-                "strategy %s: the weights of an average sum to %.6g, and not to 1: divide them by "
-                "their sum, or set weights_sum_to_one = False",
-                self.name,
-                weights.sum(),
+                f"strategy {self.name}: the weights of an average sum to {weights.sum():.6g}, and "
+                "not to 1: divide them by their sum, or set weights_sum_to_one = False"
             )
         return replies.shared(weights)
 

@@ -146,10 +146,9 @@ class CGSV(Strategy):
         is_usual = mean_norm <= ZERO_NORM or 1 / UNUSUAL_LENGTH <= times <= UNUSUAL_LENGTH
         if self.rounds == 0 and not is_usual:
             logger.warning(
-                "CGSV: gamma=%g sets the length of every step, but this round's updates have "
-                "the mean length %.3g; gamma=None takes the length that the clients trained",
-                gamma,
-                mean_norm,
+                f"CGSV: gamma={gamma:g} sets the length of every step, but this round's updates "
+                f"have the mean length {mean_norm:.3g}; gamma=None takes the length that the "
+                "clients trained"
             )
         return gamma
 

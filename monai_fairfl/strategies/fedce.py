@@ -89,10 +89,9 @@ class FedCE(Strategy):
         for client in clients:
             # In round 0 there is no model without a client. One whose update a guard shortened
             # holds another model than the one that entered.
-            entered = 0.0 if client in self.shortened else self.entered.get(client, 0.0)
-            can_take_itself_out = self.weight and client not in self.shortened
-            measure = tuple(self.requires) if can_take_itself_out else ()
-            context = {"previous_weight": entered}
+            holds_it = client not in self.shortened
+            measure = tuple(self.requires) if self.weight and holds_it else ()
+            context = {"previous_weight": self.entered.get(client, 0.0) if holds_it else 0.0}
             asked.append(Train(client, self.start_of(client), measure, context))
         local = yield asked
         names = local.clients
@@ -125,9 +124,8 @@ class FedCE(Strategy):
         seen = self.seen.of(names, 0.0) + 1
         first = self.first.of(names, 0.0) + gained[0]
         second = self.second.of(names, 0.0) + gained[1]
-        weight = normalise(first / seen)
-        if not is_paper:
-            weight = self._from_means(first / seen, second / seen)
+        first_mean, second_mean = first / seen, second / seen
+        weight = normalise(first_mean) if is_paper else self._from_means(first_mean, second_mean)
 
         contributions = self._estimates(weight, first, second, seen)
         result = self.finish(local, weight, contributions)

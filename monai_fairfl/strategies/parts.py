@@ -207,9 +207,7 @@ class Average(Component, ABC):
     """Whether the strategy's weights play a part; else the ledger has equal ones."""
 
     @abstractmethod
-    def __call__(
-        self, replies: Replies, weights: Aggregation, **how: Any
-    ) -> dict[str, torch.Tensor]:
+    def __call__(self, replies: Replies, weights: Aggregation, **how: Any) -> Weights:
         """The averaged model; ``how`` has the other arguments of :meth:`Replies.average`."""
 
 
@@ -236,9 +234,7 @@ class ClippedMean(Average):
     1.5
     """
 
-    def __call__(
-        self, replies: Replies, weights: Aggregation, **how: Any
-    ) -> dict[str, torch.Tensor]:
+    def __call__(self, replies: Replies, weights: Aggregation, **how: Any) -> Weights:
         given = np.ones(len(replies)) if how["scale"] is None else how["scale"]
         norms = abs(given) * replies.geometry.norms
         median = np.median(norms)
@@ -265,9 +261,7 @@ class TrimmedMean(Average):
 
     uses_weights = False
 
-    def __call__(
-        self, replies: Replies, weights: Aggregation, **how: Any
-    ) -> dict[str, torch.Tensor]:
+    def __call__(self, replies: Replies, weights: Aggregation, **how: Any) -> Weights:
         return replies.reduced(self.mean, **how)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
@@ -331,11 +325,7 @@ class Reward(Component, ABC):
 
     @abstractmethod
     def __call__(
-        self,
-        replies: Replies,
-        old: Weights,
-        new: Weights,
-        contributions: np.ndarray,
+        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
         """Client -> its next model, in tensors of its own; and quantities for the ledger.
 
@@ -523,11 +513,8 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
 
     masks = []
     for count in counts:
-        if count <= 0:
-            mask = np.zeros(size, dtype=bool)
-        elif count >= size:
-            mask = np.ones(size, dtype=bool)
-        else:
+        mask = np.full(size, count > 0)
+        if 0 < count < size:
             smallest = ordered[size - count]
             mask = magnitudes >= smallest
             # Of the entries equal to the smallest, those too many; higher indices first.

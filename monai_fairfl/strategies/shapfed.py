@@ -88,16 +88,13 @@ class ShapFed(Strategy):
         bias = weights.get(bias_of(name))
         if bias is not None and len(bias) != classes:
             raise ConfigError(
-                f"ShapFed: the weight of output layer {name!r} has {classes} classes, and its "
-                f"bias has {len(bias)}: name a convolution or a linear layer as output_layer, or "
-                "none, and a run of the network at the start finds it"
+                f"ShapFed: output layer {name!r} has {classes} classes, and its bias {len(bias)}: "
+                "name a convolution or a linear layer as output_layer, or none"
             )
         if classes == 1:
             logger.warning(
-                "ShapFed: the output layer %r has one class only, so class values compare whole "
-                "output layers; it is made for several classes (disc and cup). Two channels under "
-                "one softmax are no more than one",
-                name,
+                f"ShapFed: the output layer {name!r} has one class only, so class values compare "
+                "whole output layers; two channels under one softmax are no more than one"
             )
 
     def round(self, clients: list[str]) -> Rounds:
