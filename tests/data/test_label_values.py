@@ -62,12 +62,8 @@ def test_values_are_those_that_are_stated(
 
 NOISE = np.random.default_rng(0).normal(100, 20, (48, 48)).clip(0, 255).astype(np.uint8)
 DISAGREEING: dict[str, tuple[np.ndarray, dict[str, Any] | None, str]] = {
-    "three values": (made.mask(9, made.PALETTE), None, "0, 1, 2,dataset.json,disc and cup"),
     "three values, one void": (made.mask(9, (0, 1, 255)), None, "255"),
-    "a value without a name": (made.mask(9, (0, 255)), NNUNET, "255,dataset.json"),
     "noise": (NOISE, None, "values"),
-    "outside and inside exchanged": (made.mask(9, (255, 0)), None, "100%"),
-    "ignored": (made.mask(9, (0, 1, 2)), {"background": 0, "disc": 1, "ignore": 2}, "ignore,2"),
     "void by a number": (
         made.mask(9, (0, 3)),
         {"0": "background", "1": "disc", "3": "VOID"},
@@ -102,20 +98,3 @@ def test_a_mask_whose_values_nothing_states_is_named(name: str, tmp_path: Path) 
         cases = sum(site_datalist(tmp_path / "elm", structures=STRUCTURES).values(), [])
         with refused(file, *words.split(",")):
             check_cases(tmp_path / "elm", STRUCTURES, cases=cases)
-
-
-def test_nnunets_ignored_voxels_are_neither_trained_nor_scored(tmp_path: Path) -> None:
-    site = made.nnunet(tmp_path)
-    about = json.loads((site / "dataset.json").read_text())
-    about["labels"] = {"background": 0, "prostate": 1, "ignore": 2}
-    (site / "dataset.json").write_text(json.dumps(about))
-    assert check_cases(site)["names"] == {
-        "background": [0, 0],
-        "prostate": [1, 1],
-        "ignore": [2, 2],
-    }
-    label = made.gland(0)
-    label[:, :, 3] = 2
-    file = made.write(site / "labelsTr" / "case_001.nii.gz", label)
-    with refused("1 problem", file, "'ignore'"):
-        check_cases(site)
