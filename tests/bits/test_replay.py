@@ -98,20 +98,6 @@ def test_what_guards_left_out_clipped_and_merged_is_replayed(
 # --- records that were changed
 
 
-def test_a_changed_contribution_is_named_with_both_numbers(tmp_path: Path) -> None:
-    run = federation(FedCE(), tmp_path).run()
-    true = run.rounds[1]["contributions"]["elm"]["value"]
-    forge(
-        tmp_path / "run",
-        lambda records: records[2]["contributions"]["elm"].update(value=true + 0.125),
-    )
-    found = replay(tmp_path / "run")
-    assert found.largest == pytest.approx(0.125)
-    assert found.where == "round 1, contributions, elm, value"
-    (difference,) = found.differences
-    assert str(true) in difference and str(true + 0.125) in difference
-
-
 @pytest.mark.parametrize(
     ("place", "edit"),
     [

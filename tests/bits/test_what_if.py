@@ -13,7 +13,6 @@ from helpers.tiny_networks import SITES, federation
 from monai_fairfl import Reply, Request, Strategy
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, what_if
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedAvg, FedCE
 
 ROUNDING = 1e-6
@@ -73,17 +72,3 @@ def test_a_strategy_whose_answers_are_not_in_the_ledger_is_refused_by_name(tmp_p
     ):
         with pytest.raises(NotInLedgerError, match=f"{type(strategy).__name__}.*{word}"):
             what_if(tmp_path / "run", strategy=strategy)
-
-
-def test_too_few_sites_unknown_ones_and_no_question_are_refused(tmp_path: Path) -> None:
-    federation(FedCE(), tmp_path, sites=["ash", "elm"]).run()
-    run = tmp_path / "run"
-    with pytest.raises(NotInLedgerError, match="at least 2"):
-        what_if(run, without="elm")
-    with pytest.raises(ConfigError, match="'elmm'.*'elm'"):
-        what_if(run, without="elmm")
-    with pytest.raises(ConfigError, match="site.*strategy"):
-        what_if(run)
-    both = what_if(run, without="elm", strategy=FedAvg())
-    assert both.question == {"strategy": "FedAvg", "without": "elm"}
-    assert both.rounds[1]["what_if"]["aggregation"] == {"ash": 1.0}

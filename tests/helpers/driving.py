@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from monai_fairfl import Measure, ModelSpec, Replies, Reply, Request, RoundResult, Strategy
+from monai_fairfl import ModelSpec, Replies, Reply, Request, RoundResult, Strategy
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
 SPEC = ModelSpec(("w",), layers={"w": "fc"})
@@ -153,21 +153,3 @@ class LeastSquares:
         return Reply(
             request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo
         )
-
-
-__all__ = [
-    "CLIENTS",
-    "COMMON",
-    "GOLDEN",
-    "SAMPLES",
-    "SPEC",
-    "UPDATES",
-    "LeastSquares",
-    "Measure",
-    "drive",
-    "play",
-    "play_round",
-    "reported",
-    "values",
-    "vector",
-]

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from helpers.fixed_sites import Played, federate
 from helpers.updates import SPEC, START, statistics_of, tensors_of
 
-from monai_fairfl import ModelSpec, Strategy
+from monai_fairfl import Strategy
 from monai_fairfl.guards import Guard
 from monai_fairfl.strategies import FedAvg
 
@@ -46,30 +46,17 @@ def guarded_rounds(
     for name in names:
         sent = dict((buffers or {}).get(name, statistics_of()))
         fields[name] = {"buffers": sent, "num_samples": (samples or {}).get(name, 100)}
-    return _played(guards, rounds, tensors_of, strategy, start, SPEC, fields, settings)
-
-
-def _played(
-    guards: Guard | Sequence[Guard],
-    rounds: Sequence[Updates],
-    tensors: Callable[[np.ndarray], Mapping[str, torch.Tensor]],
-    strategy: Strategy | None,
-    start: Mapping[str, torch.Tensor],
-    spec: ModelSpec,
-    fields: Mapping[str, Mapping[str, Any]],
-    settings: Mapping[str, Any],
-) -> Played:
+    several = [guards] if isinstance(guards, Guard) else list(guards)
     given = []
     for of_round in rounds:
-        given.append({name: tensors(np.asarray(one, float)) for name, one in of_round.items()})
-    several = [guards] if isinstance(guards, Guard) else list(guards)
+        given.append({name: tensors_of(np.asarray(one, float)) for name, one in of_round.items()})
     with tempfile.TemporaryDirectory() as folder:
         return federate(
             strategy or FedAvg("uniform"),
             Path(folder),
             given,
             start=start,
-            spec=spec,
+            spec=SPEC,
             fields=fields,
             guards=several,
             **settings,

@@ -69,11 +69,6 @@ class LinearRun:
         assert count % 3 == 0
         return count // 3
 
-    @property
-    def models_asked(self) -> int:
-        """Models of a valuation that the last of the clients has scored."""
-        return sum(request.run == "valuation" and request.client == "C" for request in self.asked)
-
     def transport(self, clients: Sequence[str] = "ABC") -> InProcess:
         run = self
 

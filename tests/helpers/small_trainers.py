@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from ignite.engine import Events
 from monai.engines import SupervisedTrainer
 from torch import nn
 
@@ -27,17 +25,6 @@ def trainer_of(
     return SupervisedTrainer(
         torch.device("cpu"), epochs, batches, network, optimizer, loss, decollate=False, **arguments  # type: ignore[arg-type]
     )
-
-
-def scaled(trainer: SupervisedTrainer, scale: float) -> torch.amp.GradScaler:
-    """``trainer`` with a real loss scaler on the CPU, where ``Trainer.run`` would make a disabled
-    one.
-    """
-    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-    trainer.amp = True
-    trainer.add_event_handler(Events.STARTED, lambda engine: setattr(engine, "scaler", scaler))
-    warnings.filterwarnings("ignore", message=".*CUDA is not available.*")
-    return scaler
 
 
 class Point(nn.Module):

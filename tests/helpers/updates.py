@@ -74,13 +74,3 @@ def model_at(values: np.ndarray) -> dict[str, torch.Tensor]:
 
 
 START = model_at(LENGTH_OF_MODEL * directions(1, seed=99)[0])
-
-
-BODY = 2000
-"""Parameters of the body of a model in layers; its head has two classes of 20."""
-
-
-def random_updates(clients: str, seed: int = 0) -> dict[str, np.ndarray]:
-    """Client -> random numbers, the body's and the head's."""
-    generator = np.random.default_rng(seed)
-    return {client: generator.normal(size=BODY + 40) for client in clients}
