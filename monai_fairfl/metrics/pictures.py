@@ -84,14 +84,16 @@ class CasePictures:
             "table": "$@output_dir + '/sizes.csv'"
         }
 
-    >>> import tempfile
+    >>> import tempfile, torch
+    >>> from pathlib import Path
     >>> from monai.data import MetaTensor
     >>> from monai.engines import SupervisedEvaluator
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> Image.fromarray(np.eye(8, dtype="uint8") * 200).save(folder / "elm.png")
+    >>> from PIL import Image
+    >>> folder, cpu = Path(tempfile.mkdtemp()), torch.device("cpu")
+    >>> Image.new("L", (8, 8)).save(folder / "elm.png")
     >>> meta = {"filename_or_obj": str(folder / "elm.png")}
     >>> disc = MetaTensor(torch.eye(8)[None, None], meta=meta)
-    >>> evaluator = SupervisedEvaluator("cpu", [{"image": disc, "label": disc}], torch.nn.ReLU())
+    >>> evaluator = SupervisedEvaluator(cpu, [{"image": disc, "label": disc}], torch.nn.ReLU())
     >>> CasePictures(folder / "cases.png", folder / "sizes.csv").attach(evaluator)
     >>> evaluator.run()
     >>> print((folder / "sizes.csv").read_text().strip())
