@@ -15,6 +15,8 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
 from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
@@ -271,7 +273,8 @@ def similarity_of(run: Run) -> dict[str, Any] | None:
     G is the Gram matrix of a round's updates. Updates that are zero or not finite do not count.
 
     Returns:
-        ``sites``; ``cosines``, a row for each; ``rounds``, their number. ``None`` for sites that
+        ``sites``, in the order of an average linkage with distance 1 - c, in which like sites are
+        neighbours; ``cosines``, a row for each; ``rounds``, their number. ``None`` for sites that
         train alone, whose updates start from different models, and where the ledger has no inner
         products of pairs.
     """
@@ -292,4 +295,12 @@ def similarity_of(run: Run) -> dict[str, Any] | None:
     with np.errstate(invalid="ignore"):
         means = np.where(known, cosines, 0).sum(0) / counts
     rounds = int(known.any((1, 2)).sum())
-    return {"sites": run.sites, "cosines": means.tolist(), "rounds": rounds}
+    order = np.arange(len(run.sites))
+    if len(order) > 2:
+        # A pair that never met counts as orthogonal.
+        distances = 1 - np.nan_to_num(means)
+        np.fill_diagonal(distances, 0.0)
+        tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
+        order = leaves_list(tree)
+    sites = [run.sites[number] for number in order]
+    return {"sites": sites, "cosines": means[np.ix_(order, order)].tolist(), "rounds": rounds}

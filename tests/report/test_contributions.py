@@ -150,8 +150,9 @@ def test_cosines_are_those_of_the_updates(tmp_path: Path) -> None:
     scores = dict.fromkeys(updates, (0.8, 0.01, 9))
     report = report_of(tmp_path, {"Standalone": scores, "FedAvg": scores}, 2, about=about)
     found = run_of(report, "FedAvg")["similarity"]
-    assert found["sites"] == list(updates)
-    assert np.array(found["cosines"]) == pytest.approx(cosine_similarity([*updates.values()]))
+    expected = cosine_similarity([updates[site] for site in found["sites"]])
+    assert np.array(found["cosines"]) == pytest.approx(expected)
+    assert {"ash", "oak"} in ({*found["sites"][:2]}, {*found["sites"][1:]})
     assert run_of(report, "Standalone")["similarity"] is None
 
 

@@ -184,7 +184,7 @@ def prepare() -> Any:
     """
     context = multiprocessing.get_context("forkserver")
     # Whole runs need the first one; an optimizer imports the second.
-    modules = ["monai_fairfl.bundle.cells", "torch._dynamo"]
+    modules = ["monai_fairfl.bundle.comparison", "torch._dynamo"]
     context.set_forkserver_preload([] if torch.cuda.is_available() else modules)
     with _undisturbed():
         forkserver.ensure_running()
