@@ -27,11 +27,11 @@ from monai_fairfl.data.checks import (
     check_cases,
     check_duplicates,
     check_label_values,
-    count_in_words,
     digests_of_cases,
     sorted_out,
 )
 from monai_fairfl.data.datalist import cases_of_list
+from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.sites import folder_of_site, layouts_once
 from monai_fairfl.errors import (
     ConfigError,
@@ -491,7 +491,7 @@ def check_sites(
     roots = [folder_of_site(folder) for folder in sites.values()]
     files = sorted_out(roots, inspections.values())
     if inspections:
-        logger.info("the sites' folders: %s", count_in_words(files))
+        logger.info("the sites' folders: %s", count_of_files(files))
 
     # The check of a site has named the copies within it.
     named = set()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.data.checks import check_cases
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
 from monai_fairfl.measurements.features import count_different, network_inputs
@@ -162,6 +164,7 @@ def check_files(
     dataset_dir: str | Path,
     overrides: Mapping[str, Any],
     cases: Sequence[CaseFiles] | None = None,
+    model: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Check a site's files as a federation does: by the ``check`` of ``federate.json``.
 
@@ -170,6 +173,7 @@ def check_files(
         dataset_dir: the site's images and labels.
         overrides: of the training configuration.
         cases: of a data list, with absolute paths; ``None``: all that the site has.
+        model: values of the recipe of the model that is to see them.
 
     Raises:
         DataError: naming each file and fix.
@@ -184,6 +188,10 @@ def check_files(
         given = configuration.settings_of_files(overrides)
         if cases is not None:
             given["cases"] = cases
+        # A check of somebody else's may not take these.
+        if getattr(check, "func", check) is check_cases:
+            for key in {"field_of_view", "size"}.intersection(model):
+                given.setdefault(key, model[key])
         check(str(dataset_dir), **given)
 
 

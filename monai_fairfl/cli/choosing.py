@@ -16,7 +16,7 @@ from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.data.image_files import is_nifti
 from monai_fairfl.data.sites import find_cases, site_folders
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.workflow.photographs import in_colour
+from monai_fairfl.workflow.inputs import in_colour
 
 PROSTATE = "prostate_mri_segmentation"
 FUNDUS = "fundus_disc_cup_segmentation"

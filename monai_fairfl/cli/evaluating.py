@@ -22,6 +22,7 @@ from monai_fairfl.bundle.site import check_files, listed_cases
 from monai_fairfl.cli.options import LOG, emptied_unless_done, say
 from monai_fairfl.cli.running import MonaiLine, output_into, written_overlay
 from monai_fairfl.data.datalist import cases_of_list
+from monai_fairfl.data.image_files import count_of_files, files_under, sort_files
 from monai_fairfl.data.layouts import CaseFiles, all_cases
 from monai_fairfl.data.sites import find, folder_of_site, sites_at
 from monai_fairfl.errors import ConfigError, DataError
@@ -35,7 +36,7 @@ from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import warnings_as_notes
-from monai_fairfl.workflow.carried import evaluation_overlay
+from monai_fairfl.workflow.recipes import overlay_of
 
 # --- the model that a command names, its bundle, and the run that trained it
 
@@ -197,7 +198,8 @@ def evaluation(
     Returns:
         ``sites``: site -> ``cases`` (image, and each score; ``None``: it has none), ``split`` and
         ``in_part`` (cases whose Dice is of a part of the structures); ``missing`` hospitals of the
-        run; and the text.
+        run; ``notes`` on the cases, such as an organ outside of what the network sees; ``files``
+        (see :func:`~monai_fairfl.data.image_files.sort_files`); and the text.
 
     Raises:
         ConfigError: there is no such model, it is not known which bundle uses it, or this machine
@@ -218,7 +220,8 @@ def evaluation(
     evaluator = Evaluator(file, recipe, root, of_runs, out, device, verbose, adopted)
     with emptied_unless_done(out):
         lists = {site: evaluator.cases_of(site, folder) for site, folder in sites.items()}
-        evaluator.check(sites, {site: datalist for site, (datalist, _) in lists.items()})
+        datalists = {site: datalist for site, (datalist, _) in lists.items()}
+        notes, used = evaluator.check(sites, datalists)
         say(f"Into the folder {out}")
         found = {}
         for site, (datalist, split) in lists.items():
@@ -232,11 +235,16 @@ def evaluation(
     for of_run in of_runs.values() if data not in sites.values() else ():
         hospitals.update((of_run.config.get("sites") if of_run else None) or ())
     missing = sorted(hospitals.difference(sites))
-    plain: dict[str, Any] = to_json({"sites": found, "missing": missing})
-    lines = [evaluation_text(found)]
+    folders = map(folder_of_site, sites.values())
+    present = {os.path.abspath(file) for folder in folders for file in files_under(folder)}
+    files = sort_files(present, used, {}, "it belongs to no test case")
+    answer = {"sites": found, "missing": missing, "notes": notes, "files": files}
+    plain: dict[str, Any] = to_json(answer)
+    lines = [evaluation_text(found), *[f"note: {note}" for note in notes]]
     if missing:
         lines.append(f"Not scored, because the folder does not have them: {', '.join(missing)}.")
     lines += filter(None, [training_words(recipe), f"Folder: {out}"])
+    lines.append(count_of_files(files))
     return plain, "\n".join(lines)
 
 
@@ -284,17 +292,22 @@ class Evaluator:
         _write_list(file, [], tested)
         return file, "all cases: where the model was trained on some, their scores flatter it"
 
-    def check(self, sites: Mapping[str, Path], lists: Mapping[str, Path]) -> None:
-        """Check the test cases of all hospitals before any is scored."""
+    def check(
+        self, sites: Mapping[str, Path], lists: Mapping[str, Path]
+    ) -> tuple[list[str], set[str]]:
+        """Check the test cases of all hospitals before any is scored; notes, and their files."""
+        used: set[str] = set()
+        values = self.recipe.values if self.recipe else {}
 
         def check(site: str, folder: Path) -> None:
             cases = cases_of_list(lists[site], folder, ("testing",))
-            check_files(self.bundle, folder, self._own_values(site), cases)
+            for case in cases:
+                used.update(os.path.abspath(case[name]) for name in ("image", "label"))
+            check_files(self.bundle, folder, self._own_values(site), cases, values)
 
         with warnings_as_notes() as notes:
             check_sites(sites, check)
-        for note in notes:
-            say(f"note: {note}")
+        return notes, used
 
     def _own_values(self, site: str) -> dict[str, Any]:
         """What the run of the model had for the images of this hospital, other than for all."""
@@ -319,7 +332,7 @@ class Evaluator:
         if "check_data" in training:
             # That was done for all hospitals.
             keys["check_data"] = False
-        brought = evaluation_overlay(self.recipe, self.bundle) if self.recipe else {}
+        brought = overlay_of(self.recipe, self.bundle, training) if self.recipe else {}
         configs = self.bundle / "configs"
         between = written_overlay(brought, private_folder(folder))
         files = [str(configs / "train.json"), *between, str(configs / "evaluate.json")]

@@ -50,6 +50,8 @@ def infer(args: argparse.Namespace) -> Answer:
       monai-fairfl infer runs/fedce scans       # its global model
       monai-fairfl infer runs/fedce/models/elm.pt scans --out masks --no-pictures
     """
+    from monai.bundle import ConfigParser
+
     from monai_fairfl.bundle.configuration import INFERENCE, read_keys
     from monai_fairfl.cli.evaluating import find_model, training_words
     from monai_fairfl.cli.running import MonaiLine, written_overlay
@@ -57,7 +59,7 @@ def infer(args: argparse.Namespace) -> Answer:
     from monai_fairfl.utils.devices import require_device
     from monai_fairfl.utils.plain_values import object_of_json
     from monai_fairfl.workflow.answer import answer_text
-    from monai_fairfl.workflow.carried import inference_overlay
+    from monai_fairfl.workflow.recipes import overlay_of
 
     images = Path(args.images).absolute()
     out = out_folder(args.out, f"infer-{images.name}", new=True)
@@ -73,14 +75,15 @@ def infer(args: argparse.Namespace) -> Answer:
     keys: dict[str, Any] = {key: str(place) for key, place in places.items()}
     if args.device is not None:
         keys["device"] = args.device
-    unknown = keys.keys() - read_keys(file)
+    config = read_keys(file)
+    unknown = keys.keys() - config
     if unknown:
         missing = ", ".join(sorted(unknown))
         raise ConfigError(f"{file} has no {missing}: run it with its own keys, by monai.bundle run")
     if args.no_pictures:
         keys["pictures"] = False
     recipe = read_recipe(model)
-    brought = inference_overlay(recipe, bundle) if recipe is not None else {}
+    brought = overlay_of(recipe, bundle, ConfigParser(config)) if recipe is not None else {}
     if recipe is not None and (given := recipe.training.get("overrides")):
         say(f"The model was trained with {given}, which the bundle's inference does not have.")
     say(f"Into the folder {out}")

@@ -111,6 +111,7 @@ class FileFacts:
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
         of_all: share of all its pixels.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
+        lost: values in that part that no pixel has where a network resamples it.
         over_8_bits: whether it is a picture with more than 8 bits a channel.
         only_in_right_half: whether it is a label as wide as a stereo pair's, with all that is
             labelled in its right half.
@@ -130,6 +131,7 @@ class FileFacts:
     of_sides: float = 0.0
     of_all: float = 0.0
     seen: float = 1.0
+    lost: tuple[int, ...] = ()
     over_8_bits: bool = False
     only_in_right_half: bool = False
 
@@ -195,7 +197,9 @@ class Inspection:
 # One file
 
 
-def facts_of(path: str, most_axes: int, is_label: bool, field_of_view: float) -> FileFacts:
+def facts_of(
+    path: str, most_axes: int, is_label: bool, field_of_view: float, size: tuple[int, ...] = ()
+) -> FileFacts:
     """Read a file and judge it by itself; a process reads each version of a file once.
 
     Args:
@@ -203,6 +207,7 @@ def facts_of(path: str, most_axes: int, is_label: bool, field_of_view: float) ->
         most_axes: of a volume, 4 where several channels are expected.
         is_label: whether it is a mask.
         field_of_view: share of each side of a slice that a network sees of volumes.
+        size: pixels to which it resamples this share; empty: those of the file.
     """
     path = os.path.abspath(path)
     version = (0, 0)
@@ -210,7 +215,7 @@ def facts_of(path: str, most_axes: int, is_label: bool, field_of_view: float) ->
         state = os.stat(path)
         version = (state.st_ctime_ns, state.st_size)
     try:
-        return _facts_of_version(path, most_axes, is_label, field_of_view, version)
+        return _facts_of_version(path, most_axes, is_label, field_of_view, size, version)
     except DataError as error:
         return FileFacts(path, str(error))
 
@@ -218,7 +223,12 @@ def facts_of(path: str, most_axes: int, is_label: bool, field_of_view: float) ->
 # The check and all clients of a process share it.
 @lru_cache(maxsize=8192)
 def _facts_of_version(
-    path: str, most_axes: int, is_label: bool, field_of_view: float, version: tuple[int, int]
+    path: str,
+    most_axes: int,
+    is_label: bool,
+    field_of_view: float,
+    size: tuple[int, ...],
+    version: tuple[int, int],
 ) -> FileFacts:
     if files.is_nifti(path):
         facts, pixels, mask = _volume(path, most_axes)
@@ -253,8 +263,11 @@ def _facts_of_version(
         width = mask.shape[1]
         is_right = is_pair(width, len(mask)) and not is_labelled[:, : width // 2].any()
         return replace(facts, only_in_right_half=bool(is_right))
-    central = is_labelled[_central(facts.affine, mask.shape, field_of_view)]
-    return replace(facts, seen=float(central.sum() / is_labelled.sum()))
+    central = mask[np.ix_(*_field(facts.affine, mask.shape, field_of_view))]
+    sampled = mask[np.ix_(*_field(facts.affine, mask.shape, field_of_view, size))]
+    lost = set(np.unique(central)) - set(np.unique(sampled))
+    seen = float((central > 0).sum() / is_labelled.sum())
+    return replace(facts, seen=seen, lost=tuple(sorted(map(int, lost))))
 
 
 def _volume(path: str, most_axes: int) -> tuple[FileFacts, np.ndarray, np.ndarray]:
@@ -332,18 +345,27 @@ def _fault_of_labels(values: np.ndarray, is_scaled: bool) -> str:
     return ""
 
 
-def _central(affine: np.ndarray, shape: Sequence[int], share: float) -> tuple[slice, ...]:
-    """The part of a volume that MONAI's ``CenterScaleCropd`` keeps of axial slices.
+def _field(
+    affine: np.ndarray, shape: Sequence[int], share: float, size: Sequence[int] = ()
+) -> tuple[np.ndarray, ...]:
+    """The voxels of each axis that MONAI's ``CenterScaleCropd`` keeps of axial slices.
 
-    >>> _central(np.eye(4), (10, 20, 5), 0.5)
-    (slice(3, 8, None), slice(5, 15, None), slice(0, 5, None))
+    Args:
+        affine: of the volume.
+        shape: of the volume.
+        share: of each side of a slice.
+        size: only the voxels in the middle of so many pixels.
+
+    >>> [places.tolist() for places in _field(np.eye(4), (10, 4, 2), 0.5, (2, 2))]
+    [[4, 6], [1, 2], [0, 1]]
     """
-    slices = []
-    for axis, length in zip(nib.io_orientation(affine)[:, 0], shape):
+    found = []
+    for axis, length in zip(nib.io_orientation(affine)[:, 0].astype(int), shape):
         kept = math.ceil(length * share) if axis in (0, 1) else length
-        start = length // 2 - kept // 2
-        slices.append(slice(start, start + kept))
-    return tuple(slices)
+        count = size[axis] if axis < min(2, len(size)) else kept
+        middles = (np.arange(count) + 0.5) * kept / count
+        found.append(length // 2 - kept // 2 + middles.astype(int))
+    return tuple(found)
 
 
 # One site
@@ -356,6 +378,7 @@ def inspect_site(
     stereo: bool | None = None,
     cases: Sequence[CaseFiles] | None = None,
     field_of_view: float = FIELD_OF_VIEW,
+    size: Sequence[int] = (),
 ) -> Inspection:
     """Read every file of a site, several at a time, and store facts of each.
 
@@ -367,6 +390,7 @@ def inspect_site(
         cases: the only ones that are read, of a data list, with absolute paths and the values of
             their structures; faults of other files are not looked for. ``None``: all cases.
         field_of_view: share of each side of a slice that a network sees of volumes.
+        size: pixels to which it resamples this share; empty: those of the file.
 
     Raises:
         DataError: no layout recognises the site.
@@ -400,7 +424,7 @@ def inspect_site(
     def look(case: CaseFiles) -> CaseFacts:
         axes = 4 if found.channels else 3
         image = facts_of(case["image"], axes, False, field_of_view)
-        label = facts_of(case["label"], 3, True, field_of_view)
+        label = facts_of(case["label"], 3, True, field_of_view, tuple(size))
         of_case = case.get("values", known)
         faults = [facts.problem for facts in (image, label) if facts.problem]
         if not faults:
@@ -581,6 +605,10 @@ def _notes_on_cases(
         where = f"outside the central {field_of_view:.0%} of their slices ({named} within it)"
         fix = "set field_of_view to 1, or crop the volumes around the organ"
         yield f"{len(cut)} label(s) lie partly {where}, which is all that the network sees; {fix}"
+    if lost := [label for label in labels if label.lost]:
+        named = few(f"{label.path}: {', '.join(map(str, label.lost))}" for label in lost)
+        where = f"where the network resamples slices ({named})"
+        yield f"{len(lost)} label(s) have a structure that is lost {where}; set a larger size"
     # A structure without values is not labelled there, and empty masks have notes of their own.
     masks_of: dict[str, dict[str, bool]] = {}
     for case in inspection.sound:
@@ -620,6 +648,7 @@ def check_cases(
     stereo: bool | None = None,
     cases: Sequence[CaseFiles] | None = None,
     field_of_view: float = FIELD_OF_VIEW,
+    size: Sequence[int] = (),
 ) -> Summary:
     """Read every file of a site and report all that would stop a training later.
 
@@ -643,6 +672,8 @@ def check_cases(
             of the site may have faults, and all these labels may be empty. ``None``: all cases.
         field_of_view: share of each side of a slice that the network sees of volumes; a label that
             lies partly outside is a warning.
+        size: pixels to which the network resamples that share; a structure that is lost there is a
+            warning. Empty: those of the file.
 
     Returns:
         For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices``
@@ -662,7 +693,7 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    inspection = inspect_site(site_dir, structures, values, stereo, cases, field_of_view)
+    inspection = inspect_site(site_dir, structures, values, stereo, cases, field_of_view, size)
     if inspection.problems:
         listed = all_named(inspection.problems, LISTED, separator="\n- ")
         if len(inspection.problems) > LISTED:
@@ -889,7 +920,7 @@ def overview(
     text = [as_table(summaries), ""]
     text += [f"note: {note}" for note in notes]
     text += [f"problem: {problem}" for problem in problems]
-    text += [f"{found} that would stop a training", count_in_words(counts)]
+    text += [f"{found} that would stop a training", files.count_of_files(counts)]
     data = {"sites": summaries, "warnings": notes, "problems": problems, "files": counts}
     return data, "\n".join(text)
 
@@ -902,8 +933,8 @@ def sorted_out(roots: Iterable[Path], inspections: Iterable[Inspection]) -> dict
         inspections: of the sites in them.
 
     Returns:
-        For JSON: ``used`` (number of images and labels of sound cases), ``refused`` (other image ->
-        why it is not used) and ``not_images`` (number of other files).
+        As :func:`~monai_fairfl.data.image_files.sort_files`; used are images and labels of sound
+        cases.
     """
     used: set[str] = set()
     reasons: dict[str, str] = {}
@@ -912,22 +943,8 @@ def sorted_out(roots: Iterable[Path], inspections: Iterable[Inspection]) -> dict
             paths = (case.image.path, case.label.path)
             used.update(paths if not case.faults else ())
             reasons |= dict.fromkeys(paths, case.faults[0]) if case.faults else {}
-    refused = {}
-    counts = Counter[str]()
-    for path in {os.path.abspath(path) for root in roots for path in files_under(root)}:
-        if path in used:
-            counts["used"] += 1
-        elif path in reasons or kind_of_image(Path(path)):
-            refused[path] = reasons.get(path, "it belongs to no case of a site")
-        else:
-            counts["not_images"] += 1
-    ordered = dict(sorted(refused.items()))
-    return {"used": counts["used"], "refused": ordered, "not_images": counts["not_images"]}
-
-
-def count_in_words(counts: Mapping[str, Any]) -> str:
-    """What :func:`sorted_out` found, in words."""
-    return files.count_of_files(counts["used"], len(counts["refused"]), counts["not_images"])
+    present = {os.path.abspath(path) for root in roots for path in files_under(root)}
+    return files.sort_files(present, used, reasons, "it belongs to no case of a site")
 
 
 TITLES = ("Site", "Layout", "Cases", "Size", "Channels", "Spacing, mm", "Labels", "Empty", "Split")

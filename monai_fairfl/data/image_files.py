@@ -8,7 +8,7 @@ import gzip
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -155,12 +155,43 @@ def kind_of_image(path: Path) -> str:
     return ""
 
 
-def count_of_files(used: int, refused: int, others: int) -> str:
-    """What became of the files of a folder, each of which is one of the three, in words.
+def sort_files(
+    files: Iterable[str], used: Collection[str], reasons: Mapping[str, str], otherwise: str
+) -> dict[str, Any]:
+    """What became of files, each of which is one of three.
 
-    >>> count_of_files(used=8, refused=1, others=2)
+    Args:
+        files: paths.
+        used: paths of those that are used.
+        reasons: path of an image -> why it is not used.
+        otherwise: the reason of other images.
+
+    Returns:
+        For JSON: ``used`` (number), ``refused`` (image -> why it is not used) and ``not_images``
+        (number of other files).
+
+    >>> sort_files(["a.nii", "b.nii", "c.txt"], {"a.nii"}, {}, "it has no mask")
+    {'used': 1, 'refused': {'b.nii': 'it has no mask'}, 'not_images': 1}
+    """
+    refused = {}
+    counts = {"used": 0, "not_images": 0}
+    for path in sorted(files):
+        if path in used:
+            counts["used"] += 1
+        elif path in reasons or kind_of_image(Path(path)):
+            refused[path] = reasons.get(path, otherwise)
+        else:
+            counts["not_images"] += 1
+    return {"used": counts["used"], "refused": refused, "not_images": counts["not_images"]}
+
+
+def count_of_files(files: Mapping[str, Any]) -> str:
+    """The three numbers of :func:`sort_files` and their sum, in words.
+
+    >>> count_of_files({"used": 8, "refused": {"a.mha": "convert it"}, "not_images": 2})
     '11 file(s): 8 used, 1 image(s) refused, 2 not an image'
     """
+    used, refused, others = files["used"], len(files["refused"]), files["not_images"]
     total = used + refused + others
     return f"{total} file(s): {used} used, {refused} image(s) refused, {others} not an image"
 

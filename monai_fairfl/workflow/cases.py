@@ -22,8 +22,10 @@ from monai.data import MetaTensor
 from monai.transforms import MapTransform
 from monai.utils import ImageMetaKey
 
+from monai_fairfl.errors import DataError, in_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.terminal import print_replacing
+from monai_fairfl.workflow.answer import answer_csv, answer_text, compare_sizes
 
 EXIT_NOTHING_USABLE = 2
 EXIT_SOME_SKIPPED = 3
@@ -43,7 +45,7 @@ class Case:
         source: file or folder that the user knows.
         image: file that the network reads; empty for a skipped case.
         series: SeriesInstanceUID of a DICOM series.
-        files: the DICOM files of that series, in the order of the image's slices.
+        files: of the folder that the image is made of; of a DICOM series in the order of slices.
 
     >>> case = Case("Case01", source="in/Case01.nii.gz")
     >>> case.skip("has 4 dimensions; store one 3D volume")
@@ -71,10 +73,9 @@ class Case:
         self.status = "skipped"
         self.note(problem)
 
-    def lose(self, problem: str) -> None:
-        """Record that one output is missing."""
-        self.status = "incomplete"
-        self.note(problem)
+    def flag(self, remark: str) -> None:
+        """Record what somebody should look at in the output."""
+        self.results.setdefault("flags", []).append(remark)
 
     def line(self) -> dict[str, Any]:
         """Return the case as it stands in the table."""
@@ -87,6 +88,19 @@ class Case:
         return line
 
 
+def why_unreadable(error: Exception) -> str:
+    """Return why a file or folder cannot be read, and what to do.
+
+    >>> why_unreadable(PermissionError(13, "Permission denied"))
+    'no permission to read; change the permissions'
+    """
+    if isinstance(error, PermissionError):
+        return "no permission to read; change the permissions"
+    if isinstance(error, DataError):
+        return str(error)
+    return f"cannot be read ({in_words(error)}); copy it again from its source"
+
+
 class Cases:
     """All cases of a run, usable or not, and the run's table.
 
@@ -96,6 +110,8 @@ class Cases:
             At the end of the run, also of one without a usable case, a CSV file of the same name
             lies beside it.
         scratch: folder of converted images; removed with the end of the run.
+        files: of the folder: ``used`` (number), ``refused`` (image -> why it is not used) and
+            ``not_images`` (number); part of the table where given.
 
     >>> import tempfile
     >>> found = [Case("a", "a.png", image="a.png"), Case("b", "b.png")]
@@ -115,10 +131,12 @@ class Cases:
         cases: Iterable[Case],
         report: str | Path,
         scratch: TemporaryDirectory[str] | None = None,
+        files: Mapping[str, Any] | None = None,
     ):
         self.cases = list(cases)
         self.report = Path(report)
         self.scratch = scratch
+        self.files = files
         # With what the volumes were compared, in a sentence; empty before the end.
         self.compared = ""
 
@@ -133,25 +151,20 @@ class Cases:
     def of(self, pred: MetaTensor) -> Case:
         """Return the case from whose image this prediction was made."""
         image = pred.meta[ImageMetaKey.FILENAME_OR_OBJ]
-        for case in self.cases:
-            if case.image == image:
-                return case
-        raise KeyError(f"no case of this run has the image {image}")
-
-    def save(self) -> None:
-        """Write the table as it is now."""
-        text = json.dumps(self.table(), indent=4, ensure_ascii=False) + "\n"
-        # A file's name that is no UTF-8 must not cost the table.
-        write_atomically(self.report, text.encode("utf-8", "backslashreplace"))
+        return next(case for case in self.cases if case.image == image)
 
     def table(self) -> dict[str, Any]:
         """Return the table as it is now."""
-        statuses = Counter(case.status for case in self.cases)
-        table: dict[str, Any] = {"summary": dict(statuses)}
+        table: dict[str, Any] = {"summary": dict(Counter(case.status for case in self.cases))}
         if self.compared:
             table["compared"] = self.compared
-        table["cases"] = [case.line() for case in self.cases]
-        return table
+        if self.files is not None:
+            table["files"] = self.files
+        return {**table, "cases": [case.line() for case in self.cases]}
+
+    def save(self) -> None:
+        """Write the table as it is now."""
+        self._write(".json", json.dumps(self.table(), indent=4, ensure_ascii=False) + "\n")
 
     def require(self) -> None:
         """Go on only with something to do.
@@ -160,7 +173,8 @@ class Cases:
             SystemExit: with code 2, after writing both tables, when every case was skipped.
         """
         if not self.images:
-            self._end(EXIT_NOTHING_USABLE)
+            self._end()
+            self._leave(EXIT_NOTHING_USABLE)
 
     def finish(self) -> None:
         """Compare the volumes, write the table, print it, and end the run.
@@ -169,36 +183,29 @@ class Cases:
             SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
                 function returns.
         """
-        from monai_fairfl.workflow.findings import flag_volumes  # it is made of cases
-
-        self.compared = flag_volumes(self.cases)
-        self._end(EXIT_SOME_SKIPPED, print_table=True)
-
-    def _end(self, code: int, print_table: bool = False) -> None:
-        """Write both tables; leave with this code where a case is not segmented."""
-        # They are made of cases.
-        from monai_fairfl.workflow.answer import answer_csv, answer_text
-
+        # A skipped DICOM series has results, too, such as its description, but no size.
+        self.compared = compare_sizes([case.results for case in self if "share" in case.results])
         # Before anything is printed: the reader of standard output may have left.
+        self._end()
+        print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
+        if any(case.status != "segmented" for case in self):
+            self._leave(EXIT_SOME_SKIPPED)
+
+    def _end(self) -> None:
         self.save()
-        table = self.table()
-        text = answer_csv(table["cases"])
-        write_atomically(self.report.with_suffix(".csv"), text.encode("utf-8", "backslashreplace"))
+        self._write(".csv", answer_csv(self.table()["cases"]))
         if self.scratch is not None:
             self.scratch.cleanup()
-        if print_table:
-            print_replacing(f"{answer_text(table)}\nFolder: {self.report.parent}")
+
+    def _write(self, ending: str, text: str) -> None:
+        # A file's name that is no UTF-8 must not cost the table.
+        content = text.encode("utf-8", "backslashreplace")
+        write_atomically(self.report.with_suffix(ending), content)
+
+    def _leave(self, code: int) -> None:
         # Each was named with its problem when it was found.
-        unusable = sum(case.status != "segmented" for case in self.cases)
-        if unusable or code == EXIT_NOTHING_USABLE:
-            logger.warning(
-                "exit code %d: %d of %d cases not segmented; see %s",
-                code,
-                unusable,
-                len(self.cases),
-                self.report,
-            )
-            raise SystemExit(code)
+        logger.warning("exit code %d: cases that are not segmented; see %s", code, self.report)
+        raise SystemExit(code)
 
 
 class CaseOutput(MapTransform, ABC):
@@ -241,7 +248,8 @@ class CaseOutput(MapTransform, ABC):
             try:
                 case.results.update(self.write(case, data[key]))
             except Exception as error:
-                case.lose(f"{type(self).__name__} failed: {error}")
+                case.status = "incomplete"
+                case.note(f"{type(self).__name__} failed: {error}")
         # The table is written after each case, so that an aborted run leaves one, too.
         self.cases.save()
         return dict(data)

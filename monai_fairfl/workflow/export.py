@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,15 +34,10 @@ from monai_fairfl.model_files.recipe import (
     state_of_file,
     write_recipe_file,
 )
-from monai_fairfl.workflow.carried import inference_overlay
-from monai_fairfl.workflow.recipe_comparison import require_same_sections
-from monai_fairfl.workflow.running_recipe import digest_of_section
+from monai_fairfl.workflow.recipes import overlay_of, require_same_sections
 
 ONNX_KEY = "monai_fairfl.recipe"
 """Key of the recipe in an ONNX file's metadata."""
-
-
-logger = logging.getLogger(__name__)
 
 
 def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) -> ModelRecipe:
@@ -71,9 +64,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
             another bundle or network, a configuration of the bundle does not go with the model, or
             the extra ``onnx`` is not installed.
     """
-    model = Path(model)
-    out = Path(out)
-    root = Path(bundle_root)
+    model, out, root = Path(model), Path(out), Path(bundle_root)
     if out.suffix not in (".ts", ".onnx", ""):
         raise ConfigError(
             f"{out} must end in .ts (TorchScript) or .onnx; a name without an ending is the folder "
@@ -88,109 +79,58 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
             "model. Export the file that the training or the federation wrote"
         )
     require_same_bundle(model.name, recipe, root)
-    inference = _inference_of(root, recipe)
-    parser = ConfigParser(copy.deepcopy(inference))
-    parser.update({"bundle_root": str(root), "ckpt_path": str(model)})
-    network = _build_network(model, root, recipe, parser)
-    require_same_sections(model.name, recipe, root, skipped=["network_def", *recipe.parts])
-    if out.suffix == ".onnx":
-        shape = network_shape(root, parser)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _write_onnx(network, out, recipe, shape)
-        return recipe
-    # All that may be refused comes before anything is written.
-    inference = _with_values(inference, root / INFERENCE, recipe)
-    metadata = _of_whole_images(root, parser)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix == ".ts":
-        _write_torchscript(network, out, recipe, inference, metadata)
-    else:
-        _write_bundle(model, out, recipe, root, inference, metadata)
-    return recipe
-
-
-def _inference_of(bundle_root: Path, recipe: ModelRecipe) -> dict[str, Any]:
-    """The bundle's configuration of inference, with what the model brings."""
-    file = bundle_root / INFERENCE
-    if not file.is_file():
-        raise ConfigError(
-            f"{bundle_root} has no configs/inference.json, whose network_def is exported"
-        )
-    parser = ConfigParser(read_keys(file))
-    for key, content in inference_overlay(recipe, bundle_root).items():
-        parser[key] = content
-    merged: dict[str, Any] = parser.get()
-    return merged
-
-
-def _build_network(
-    model: Path, bundle_root: Path, recipe: ModelRecipe, parser: ConfigParser
-) -> nn.Module:
-    """Build the bundle's network from the values of the recipe, and fill in the model's weights."""
+    if not (root / INFERENCE).is_file():
+        raise ConfigError(f"{root} has no {INFERENCE}, whose network_def is exported")
+    config = ConfigParser(read_keys(root / INFERENCE))
+    for key, content in overlay_of(recipe, root, config).items():
+        config[key] = content
     # The weights would also fit a network with another activation.
-    trained_digest = recipe.sections.get("network_def")
-    is_known = trained_digest is not None and "network_def" not in recipe.parts
-    if is_known and digest_of_section(parser["network_def"]) != trained_digest:
-        raise ConfigError(
-            f"{model} was trained with another network_def than {bundle_root / INFERENCE} has, by "
-            "an argument or a configuration file of the training: export it with a copy of the "
-            "bundle whose network_def is that of the training"
-        )
+    require_same_sections(model.name, recipe, root, config)
+    parser = ConfigParser({**config.get(), "bundle_root": str(root), "ckpt_path": str(model)})
     # A constructor may raise anything, and so may load_state_dict.
     try:
         weights = state_of_file(model)
-        network = network_for(parser.get_parsed_content("network_def"), weights)
+        network = network_for(parser.get_parsed_content("network_def"), weights).eval()
         network.load_state_dict(dict(weights))
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"{model} is not a model of {bundle_root}: {in_words(error)}") from error
-    return network.eval()
-
-
-def _write_torchscript(
-    network: nn.Module,
-    out: Path,
-    recipe: ModelRecipe,
-    inference: Mapping[str, Any],
-    metadata: Mapping[str, Any],
-) -> None:
-    extra_files = {
-        IN_TORCHSCRIPT: json.dumps(recipe.state_dict()).encode(),
-        INFERENCE.name: json.dumps(inference, indent=4).encode(),
-    }
-    save_net_with_metadata(
-        torch.jit.script(network),
-        str(out),
-        include_config_vals=False,
-        meta_values=dict(metadata),
-        more_extra_files=extra_files,
-    )
-
-
-def _write_bundle(
-    model: Path,
-    out: Path,
-    recipe: ModelRecipe,
-    bundle_root: Path,
-    inference: Mapping[str, Any],
-    metadata: Mapping[str, Any],
-) -> None:
-    """Copy the bundle with the model, and with these contents of two of its files."""
+        raise ConfigError(f"{model} is not a model of {root}: {in_words(error)}") from error
+    # All that may be refused comes before anything is written.
+    plain = json.dumps(recipe.state_dict())
+    if out.suffix == ".onnx":
+        program = _onnx_program(network, network_shape(root, parser))
+        program.model.metadata_props[ONNX_KEY] = plain
+        out.parent.mkdir(parents=True, exist_ok=True)
+        program.save(str(out))
+        return recipe
+    inference = json.dumps(_with_values(config.get(), root / INFERENCE, recipe), indent=4)
+    metadata = _of_whole_images(root, parser)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".ts":
+        save_net_with_metadata(
+            torch.jit.script(network),
+            str(out),
+            include_config_vals=False,
+            meta_values=metadata,
+            more_extra_files={IN_TORCHSCRIPT: plain.encode(), INFERENCE.name: inference.encode()},
+        )
+        return recipe
     for name in ("configs", "docs", "scripts"):
-        if (bundle_root / name).is_dir():
+        if (root / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(bundle_root / name, out / name, ignore=ignored)
-    if (bundle_root / "LICENSE").is_file():
-        shutil.copy(bundle_root / "LICENSE", out)
-    for file, content in ((INFERENCE, inference), (METADATA, metadata)):
-        (out / file).write_text(json.dumps(content, indent=4, ensure_ascii=False) + "\n")
+            shutil.copytree(root / name, out / name, ignore=ignored)
+    if (root / "LICENSE").is_file():
+        shutil.copy(root / "LICENSE", out)
+    (out / INFERENCE).write_text(inference + "\n")
+    (out / METADATA).write_text(json.dumps(metadata, indent=4, ensure_ascii=False) + "\n")
     (out / "models").mkdir()
     shutil.copy(model, out / "models" / "model.pt")
     write_recipe_file(out / "models" / "model.pt", recipe)
+    return recipe
 
 
-def _with_values(config: dict[str, Any], file: Path, recipe: ModelRecipe) -> dict[str, Any]:
+def _with_values(config: Any, file: Path, recipe: ModelRecipe) -> Mapping[str, Any]:
     """A bundle's configuration with the values of the recipe in place of ``$@recipe['KEY']``.
 
     A program that builds ``preprocessing`` without looking for a model gets the model's values,
@@ -233,48 +173,42 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     Raises:
         ConfigError: when the bundle has no metadata, or they lack that shape.
     """
-    file = bundle_root / METADATA
-    if not file.is_file():
-        raise ConfigError(f"{file} does not exist: programs that load a bundle read it; add it")
     metadata = read_metadata(bundle_root)
+    try:
+        image = metadata["network_data_format"]["inputs"]["image"]
+        shape = image["spatial_shape"]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{bundle_root / METADATA} must give network_data_format.inputs.image.spatial_shape, "
+            f"which programs that load a bundle read: {error!r}"
+        ) from error
     inferer = parsed_value(parser, "inferer")
     inferer = getattr(inferer, "inferer", inferer)
     # A slice inferer knows the axis that it goes along, and the network does not see.
     axis = getattr(inferer, "spatial_dim", None)
-    if axis is None and parsed_value(parser, "network_def#spatial_dims") == 3:
-        axis = 2
-    if axis is None:
+    if axis is None and parsed_value(parser, "network_def#spatial_dims") != 3:
         return metadata
+    shape.insert(2 if axis is None else axis, "*")
     seen = network_shape(bundle_root, parser)[1]
-    channels = seen // (2 * getattr(inferer, "neighbours", 0) + 1)
-    try:
-        image = metadata["network_data_format"]["inputs"]["image"]
-        image["spatial_shape"].insert(axis, "*")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{file} must give network_data_format.inputs.image.spatial_shape, a list: {error!r}"
-        ) from error
-    image["num_channels"] = channels
+    image["num_channels"] = channels = seen // (2 * getattr(inferer, "neighbours", 0) + 1)
     # The slice itself lies between its neighbours.
     names = list(image.get("channel_def", {}).values())
     first = (len(names) - channels) // 2
     if first > 0:
-        own = names[first : first + channels]
-        image["channel_def"] = {str(place): name for place, name in enumerate(own)}
+        image["channel_def"] = dict(enumerate(names[first : first + channels]))
     return metadata
 
 
-def _write_onnx(network: nn.Module, out: Path, recipe: ModelRecipe, shape: tuple[int, ...]) -> None:
+def _onnx_program(network: nn.Module, shape: tuple[int, ...]) -> Any:
     # torch.onnx needs onnxscript, and reports less clearly that it is missing.
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ConfigError("ONNX needs the extra onnx: pip install 'monai-fairfl[onnx]'") from error
-    # An example of two images: a batch of one would be exported as a fixed size.
-    example = torch.zeros((2, *shape[1:]))
     program = torch.onnx.export(
         network,
-        (example,),
+        # An example of two images: a batch of one would be exported as a fixed size.
+        (torch.zeros((2, *shape[1:])),),
         dynamo=True,
         dynamic_shapes=({0: torch.export.Dim("batch")},),
         input_names=["image"],
@@ -283,5 +217,4 @@ def _write_onnx(network: nn.Module, out: Path, recipe: ModelRecipe, shape: tuple
     )
     if program is None:
         raise ConfigError(f"PyTorch made no ONNX program of {type(network).__name__}")
-    program.model.metadata_props[ONNX_KEY] = json.dumps(recipe.state_dict())
-    program.save(str(out))
+    return program

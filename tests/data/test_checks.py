@@ -289,6 +289,16 @@ def test_every_file_is_used_or_refused_or_no_image(names: list[str], damaged: bo
         assert all(files["refused"].values())
 
 
+def test_a_structure_that_is_lost_where_the_network_resamples_is_a_note(tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm")
+    mask = np.zeros((8, 8, 4), np.uint8)
+    mask[2, 2, 1] = 1
+    made.write(site / "Case01_segmentation.nii.gz", mask)
+    for size, is_lost in (((8, 8), False), ((4, 4), True)):
+        found = checked(site, field_of_view=1, size=size)[1]
+        assert any("Case01_segmentation.nii.gz: 1" in note for note in found) is is_lost
+
+
 def test_a_part_of_the_split_without_a_label_is_known_before_the_training(tmp_path: Path) -> None:
     site = made.saml(tmp_path / "elm")
     [tested] = site_datalist(site)["testing"]

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,9 @@ from helpers.dicom_series import (  # noqa: E402
     write_enhanced,
     write_series,
 )
-from monai.data import MetaTensor  # noqa: E402
 
 from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.workflow import Case, Cases, SaveDicomSegd, write_dicom_seg  # noqa: E402
+from monai_fairfl.workflow import write_dicom_seg  # noqa: E402
 
 MASK = np.random.default_rng(2).random((14, 10, 6)) > 0.5
 MASK[..., 0] = False
@@ -105,14 +103,3 @@ def test_what_cannot_be_a_segmentation_is_refused_and_nothing_is_written(tmp_pat
         with pytest.raises(ConfigError, match=words):
             write_dicom_seg(mask, given, tmp_path / "seg.dcm", organ)
     assert not (tmp_path / "seg.dcm").exists()
-
-
-def test_without_highdicom_a_case_gets_a_note_and_stays_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "highdicom", None)
-    case = Case("a", source="in", image="a.nii", files=("1.dcm",))
-    pred = MetaTensor(MASK[None], meta={"filename_or_obj": "a.nii"})
-    SaveDicomSegd("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
-    assert case.status == "segmented" and "dicom_seg" not in case.results
-    assert "monai-fairfl[dicom]" in case.problems[0]

@@ -46,7 +46,7 @@ def test_volumes_are_found_and_masks_hidden_files_and_outputs_left_out(tmp_path:
     cases = find_images(folder, report)
     assert names(cases) == ["a", "b"]
     assert cases.images == [{"image": str(folder / name)} for name in ("a.NII", "b.nii.gz")]
-    assert names(find_images(folder, report, pattern="**/*.nii*")) == ["a", "b", "c"]
+    assert names(find_images(folder, report, pattern="**/*")) == ["a", "b", "c"]
 
 
 def test_files_that_are_passed_over_are_counted_and_named(
@@ -60,13 +60,16 @@ def test_files_that_are_passed_over_are_counted_and_named(
         (folder / name).touch()
     with pytest.raises(DataError) as refused:
         find_images(folder, report)
-    for word in ("2 .mha", "2 .nii", "1 .txt", str(folder / "P1")):
+    for word in ("6 file(s)", "4 image(s)", "x.mha", "2 not", str(folder / "P1")):
         assert word in str(refused.value)
-    assert "3 .mha" not in str(refused.value)
     save(folder / "a.nii")
-    assert names(find_images(folder, report)) == ["a"]
-    first, second = caplog.messages
-    assert "2 .mha" in first and str(folder / "P1") in second
+    cases = find_images(folder, report)
+    assert names(cases) == ["a"]
+    for name in ("x.mha", "b.nii", "b_segmentation.nii"):
+        assert sum(f"{name}: " in message for message in caplog.messages) == 1, name
+    files = cases.table()["files"]
+    assert (files["used"], len(files["refused"]), files["not_images"]) == (1, 4, 2)
+    assert str(folder / "P1") in files["refused"][str(folder / "P1" / "b.nii")]
 
 
 @pytest.mark.parametrize("find", [find_images, find_photographs])
@@ -133,7 +136,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "below": (lambda path: save(path, VOLUME.astype(float) * 1e-300), "same value in all 600"),
     "cut": (cut_short, "damaged"),
     "bit": (flipped_bit, "CRC"),
-    "link": (lambda path: path.symlink_to(path.parent / "archive"), "read"),
+    "link": (lambda path: path.symlink_to(path.parent / "archive"), "archive"),
     "contradicted": (with_sform(0.5, 0.5, 3), "0.5 x 0.5 x 3"),
     "flat": (with_sform(1, 1, 0), "affine"),
 }
@@ -147,10 +150,10 @@ def test_each_faulty_volume_is_skipped_with_its_fault_and_the_others_go_on(tmp_p
     save(tmp_path / "in" / "same.nii")
     save(tmp_path / "in" / "same.nii.gz")
     good, *faulty = sorted(found(tmp_path / "in"), key=lambda case: case.status, reverse=True)
-    assert (good.name, good.status, good.problems) == ("same", "waiting", [])
+    assert (good.source, good.problems) == (str(tmp_path / "in" / "same.nii"), [])
     expected = {name: word for name, (_, word) in FAULTS.items()}
     # The masks of both would have one name.
-    expected["same.nii.gz"] = "rename"
+    expected["same"] = "rename"
     assert sorted(case.name for case in faulty) == sorted(expected)
     for case in faulty:
         assert case.status == "skipped" and not case.image

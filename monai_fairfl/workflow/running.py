@@ -1,18 +1,94 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The network of an inference or evaluation run, and whether a model file fits it."""
+"""What a bundle's configurations call: of the data, the network, the model's file, processes.
+
+In several processes, each with a GPU of its own, which ``torchrun`` starts and ``multi_gpu_*.json``
+joins, each process trains on its share of the images, and PyTorch averages the gradients.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence, Sized
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import ignite.distributed as idist
 import torch
 from torch import nn
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files.recipe import is_torchscript, network_for, state_of_file
+from monai_fairfl.data import check_cases
+from monai_fairfl.data.layouts import CaseFiles
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.model_files.recipe import (
+    ModelRecipe,
+    is_torchscript,
+    network_for,
+    save_model_file,
+    state_of_file,
+)
+from monai_fairfl.model_files.recipe import write_recipe_file as write_recipe_file
+
+
+def check_data(
+    dataset_dir: str | Path,
+    datalist_file: str | Path | None = None,
+    cases: Sequence[CaseFiles] | None = None,
+    **of_check: Any,
+) -> None:
+    """Go on only with data without faults.
+
+    Args:
+        dataset_dir: of the site; every file is read once, see
+            :func:`monai_fairfl.data.check_cases`.
+        datalist_file: its data list, which may have been made to leave files out.
+        cases: see :func:`~monai_fairfl.data.check_cases`; a configuration that uses some cases of
+            its data list names these.
+        of_check: ``structures``, ``values``, ``stereo``, ``field_of_view`` and ``size``, see there.
+
+    Raises:
+        DataError: with the number of faults, and the first three. From the command line: the text,
+            and exit code 2.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> with tempfile.TemporaryDirectory() as root:  # doctest: +ELLIPSIS
+    ...     _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=1)
+    ...     check_data(f"{root}/alder")  # without faults
+    ...     Path(root, "alder", "Case00_segmentation.nii.gz").unlink()
+    ...     check_data(f"{root}/alder")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.DataError: ...alder: 1 problem(s)
+    - ...: alder/Case00.nii.gz has no mask Case00_segmentation.nii.gz; add it, or remove the file
+    """
+    with errors_in_one_line():
+        try:
+            check_cases(dataset_dir, cases=cases, **of_check)
+        except DataError as error:
+            if cases is not None or datalist_file is None or not Path(datalist_file).exists():
+                raise
+            raise DataError(
+                f"{error}\nIf {datalist_file} was made to leave these out, --check_data False "
+                "trains without this check."
+            ) from None
+
+
+def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
+    """Write a model with the recipe of its training, as ``CheckpointLoader`` reads it.
+
+    >>> from pathlib import Path
+    >>> from torch import nn
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")
+    >>> save_model(path, nn.Linear(1, 1))
+    >>> path.is_file()
+    True
+    """
+    save_model_file(path, network.state_dict(), recipe)
 
 
 def network_of(
@@ -127,3 +203,49 @@ def placed_network(
         # In place: a compiled copy would give the weights other names.
         network.compile()
     return network
+
+
+def join_processes() -> None:
+    """Join the processes that ``torchrun`` started: with NCCL on GPUs, with Gloo where none is.
+
+    Afterwards ``ignite.distributed`` knows the rank of this process and its device.
+
+    Raises:
+        ConfigError: when ``torchrun`` did not start this process.
+
+    >>> join_processes()  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: multi_gpu_train.json and multi_gpu_evaluate.json need...
+    """
+    if "LOCAL_RANK" not in os.environ:
+        raise ConfigError(
+            "multi_gpu_train.json and multi_gpu_evaluate.json need a process for each GPU: start "
+            "with 'torchrun --standalone --nproc_per_node=GPUS -m monai.bundle run ...'"
+        )
+    if torch.distributed.is_initialized():
+        # Here and not with the first handler: not every rank has every handler, and ranks that do
+        # not join together wait for each other forever.
+        idist.sync()
+        return
+    idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
+
+
+def require_case_per_process(**parts: Sized) -> None:
+    """Refuse more processes than cases: MONAI's metrics wait forever for one that has none.
+
+    Args:
+        parts: name of a part of the data -> its cases.
+
+    Raises:
+        DataError: when a part has fewer cases than there are processes.
+
+    >>> require_case_per_process(training=["a.nii.gz"])
+    """
+    processes = idist.get_world_size()
+    for part, cases in parts.items():
+        if len(cases) < processes:
+            raise DataError(
+                f"{len(cases)} {part} case(s) for {processes} processes: each needs one; start "
+                f"with --nproc_per_node={max(len(cases), 1)} or less"
+            )
