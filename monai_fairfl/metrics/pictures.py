@@ -179,11 +179,15 @@ def case_of(output: Any) -> Case | None:
 
 def picture_of(case: Case) -> Image.Image:
     """The part of a case's slice that has its structures, with outlines and errors."""
-    image = EnsureChannelFirst()(LoadImage(image_only=True)(case.file))
-    if case.slice is not None:
+    is_photograph = case.slice is None
+    reader = "PILReader" if is_photograph else None
+    image = EnsureChannelFirst()(LoadImage(reader, image_only=True)(case.file))
+    if not is_photograph:
         image = Orientation(axcodes="".join(case.axes), labels=None)(image)[..., case.slice]
+    if image.shape[1:] != case.label.shape[1:]:  # labelled in a part of the image
+        image = torch.full((1, *case.label.shape[1:]), 0.5)
     # The three channels of a photograph; of a volume's several the first.
-    channels = image.numpy()[:3] if case.slice is None and len(image) > 2 else image.numpy()[:1]
+    channels = image.numpy()[: 3 if is_photograph and len(image) > 2 else 1]
     wanted = np.any(np.concatenate((case.label, case.pred)), axis=0)
     spare = int(MARGIN * max(wanted.shape))
     window = tuple(

@@ -283,6 +283,8 @@ def test_a_model_replaces_only_what_the_bundle_lets_models_bring(
     out = tmp_path / "out"
     # A key of no value is refused.
     assert main(["infer", str(sent), str(one_image), "--out", str(out)]) == 2
+    for file in out.glob("recipe.json"):
+        assert "/elsewhere" not in file.read_text()
     assert not Path("/elsewhere").exists()
 
 
