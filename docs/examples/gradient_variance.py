@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from monai_fairfl.measurements.functions import Context, Memory
-from monai_fairfl.measurements.probe import TrainingProbe
+from monai_fairfl.measurements import Context, Memory, TrainingProbe
 from monai_fairfl.messages import Measurement, Weights
 
 

@@ -9,8 +9,7 @@ import torch
 from gradient_variance import gradient_variance
 from helpers.small_trainers import Point, trainer_of
 
-from monai_fairfl.measurements.functions import Memory
-from monai_fairfl.measurements.probe import TrainingProbe
+from monai_fairfl.measurements import Memory, TrainingProbe
 
 WEIGHTS = {"w": torch.tensor([5.0, 7.0], dtype=torch.float64)}
 

@@ -14,8 +14,7 @@ from monai.transforms import Activationsd, AsDiscreted
 from prediction_entropy import prediction_entropy
 from scipy import special, stats
 
-from monai_fairfl.measurements.functions import Memory
-from monai_fairfl.measurements.probe import Probe
+from monai_fairfl.measurements import Memory, Probe
 from monai_fairfl.messages import Estimate, Measurement
 
 IMAGES = [
