@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the docstrings' few marks of reStructuredText into Markdown, for the API reference."""
+"""What the API reference needs to know of the package's own forms.
+
+Docstrings have a few marks of reStructuredText, which become Markdown. A subclass of ``Component``
+is a dataclass without a decorator, see :mod:`monai_fairfl.utils.arguments`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from griffe import Extension, Module, NameResolutionError, Object
+from griffe import Class, Decorator, ExprName, Extension, Module, NameResolutionError, Object
 from latex2mathml.converter import convert
 
 Resolve = Callable[[str], str]
@@ -23,7 +27,7 @@ FENCE = "```"
 
 
 class MarkdownDocstrings(Extension):
-    """Changes every docstring of the package before the handler parses it."""
+    """Changes docstrings and components before griffe's extension for dataclasses sees them."""
 
     def on_package(self, *, pkg: Module, **settings: Any) -> None:
         """Change all docstrings, once the whole package is known and names can be resolved.
@@ -32,7 +36,20 @@ class MarkdownDocstrings(Extension):
             pkg: the package.
             settings: of the extension's interface, which are not used.
         """
+        arguments = pkg["utils.arguments"]
+        decorator = Decorator(ExprName("dataclass", parent=arguments), lineno=None, endlineno=None)
+        _decorate_components(pkg, decorator)
         _change_all(pkg)
+
+
+def _decorate_components(owner: Object, decorator: Decorator) -> None:
+    """Give every subclass of ``Component`` the decorator that it does without."""
+    for member in owner.members.values():
+        if member.is_alias:
+            continue
+        if isinstance(member, Class) and any(base.name == "Component" for base in member.mro()):
+            member.decorators.append(decorator)
+        _decorate_components(member, decorator)
 
 
 def _change_all(owner: Object) -> None:

@@ -84,6 +84,12 @@ class BundleFederation:
                 given["full_run"] = configuration.full_run_of(Path(bundle_root))
             if given.get("final") is None:
                 given["final"] = closing_measurements(bundle_root)
+            if callable(groups := given.get("groups")):
+                # It draws sites, and only the folders say which there are.
+                chosen, any_folder = given.get("site_names"), bool(given.get("any_folder"))
+                own = given.get("sites") or {}
+                sites = chosen_sites(Path(sites_root), chosen, own, any_folder)
+                given["groups"] = groups(list(sites))
             self.settings = Settings.of("a federation", given)
             self.strategies = [strategy_of(one) for one in self.settings.strategies]
             self.valuations = _checked_valuations(self.settings.valuations)

@@ -138,16 +138,17 @@ class RunsValuer:
     ) -> Weights | None:
         """The model of the finished run of all sites, if none was ever missing in it."""
         names = set(self.runs.sites)
-        if coalition != names or self.runs.settings.clients_per_round is not None:
+        if coalition != names:
             return None
+        size = min(len(names), self.runs.settings.clients_per_round or len(names))
         for history in self.histories:
-            took_part = [{*history.records[0]["clients"]}]
-            for record in history.rounds:
-                took_part.append({*record["clients"]} - {*record["missing"]})
-            is_of_strategy = history.records[0]["name"] == strategy.name
-            if is_of_strategy and all(clients == names for clients in took_part):
-                checkpoint = Checkpoints(history.run_dir / "checkpoints").load()
-                return None if checkpoint is None else checkpoint.weights
+            start, rounds = history.records[0], history.rounds
+            if start["name"] != strategy.name or set(start["clients"]) != names:
+                continue
+            if any(record["missing"] or len(record["clients"]) != size for record in rounds):
+                continue
+            checkpoint = Checkpoints(history.run_dir / "checkpoints").load()
+            return None if checkpoint is None else checkpoint.weights
         return None
 
 

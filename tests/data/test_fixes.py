@@ -589,6 +589,7 @@ OTHERS = (
     "Add it|Load it first|mend 'channel'|choose one|the first, CASE_0000, is taken|Add cases"
     "|change the permissions|give all the same|if nobody drew it|split by another seed|mend them"
     "|a model already trained|To evaluate a model, give|Leave datalist out|It needs the keys"
+    "|set a larger size"
     "|There is|Delete {}, or name another|restore its name|Give a site's folder|monai-fairfl doctor"
 ).split("|")
 
