@@ -143,9 +143,9 @@ class SiteOfRun:
         """
         recorded = (self.config.get("data") or {}).get(self.name)
         if recorded is None or Path(recorded).resolve() == data.resolve():
-            return "that of the run"
+            return "of the run"
         return (
-            f"that of the run, whose {self.name} was in {recorded}: where this is another hospital "
+            f"of the run, whose {self.name} was in {recorded}: where this is another hospital "
             "of that name, copy the model out of the run's folder"
         )
 
@@ -237,7 +237,7 @@ def evaluation(
     missing = sorted(hospitals.difference(sites))
     folders = map(folder_of_site, sites.values())
     present = {os.path.abspath(file) for folder in folders for file in files_under(folder)}
-    files = sort_files(present, used, {}, "it belongs to no test case")
+    files = sort_files(present | used, used, {}, "it belongs to no test case")
     answer = {"sites": found, "missing": missing, "notes": notes, "files": files}
     plain: dict[str, Any] = to_json(answer)
     lines = [evaluation_text(found), *[f"note: {note}" for note in notes]]
@@ -277,7 +277,7 @@ class Evaluator:
         """The data list whose test cases are scored, and in words which cases these are."""
         of_run = self.of_runs[site]
         if of_run is not None:
-            return of_run.datalist, f"the test cases of a split, {of_run.split(folder)}"
+            return of_run.datalist, f"the test cases {of_run.split(folder)}"
         if self.adopted is not None:
             cases: Sequence[CaseFiles] = all_cases(listed_cases(folder, self.bundle, self.adopted))
         else:
@@ -446,10 +446,11 @@ def evaluation_text(found: Mapping[str, Mapping[str, Any]]) -> str:
     }
     names = [*[name for name in TITLES if name in known], *sorted(known - {*TITLES})]
     rows, notes = [], []
+    splits: dict[str, list[str]] = {}
     for site, entry in found.items():
         cases = entry["cases"]
         row = [site, str(len(cases))]
-        notes.append(f"{site}: {entry['split']}.")
+        splits.setdefault(entry["split"], []).append(site)
         for name in names:
             values = [
                 one[name] for one in cases.values() if not math.isnan(one.get(name, math.nan))
@@ -469,5 +470,6 @@ def evaluation_text(found: Mapping[str, Mapping[str, Any]]) -> str:
                 f"Dice of {site} mixes structures: {entry['in_part']} of {len(cases)} labels lack "
                 f"one. Each structure's own is in {WHOLE_DICE}_raw.csv."
             )
+    of_sites = [f"{', '.join(sites)}: {split}." for split, sites in splits.items()]
     titles = ["hospital", "cases", *[TITLES.get(name, name) for name in names], "worst case"]
-    return "\n".join([text_of_table(titles, rows), *notes])
+    return "\n".join([text_of_table(titles, rows), *of_sites, *notes])

@@ -183,6 +183,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     from monai_fairfl.data.sites import find, name_of_site, sites_at
     from monai_fairfl.messages import to_json
     from monai_fairfl.utils.devices import best_device, require_device
+    from monai_fairfl.utils.words import count_words
 
     device = args.device or best_device()
     require_device(device)
@@ -191,15 +192,15 @@ def adapt(args: argparse.Namespace) -> Answer:
     name = name_of_site(hospital)
     out = out_folder(args.out, f"adapt-{name}", new=True)
     of_run = site_of_run(model, name)
-    datalist, split = out / "datalist.json", "a new one"
+    datalist, split = out / "datalist.json", "A new split"
     if args.datalist is not None:
-        datalist, split = Path(args.datalist).absolute(), "the one you named"
+        datalist, split = Path(args.datalist).absolute(), "Your split"
         if not datalist.is_file():
             fix = f"monai-fairfl doctor {hospital} --write-lists {args.datalist} writes one"
             raise ConfigError(f"--datalist {args.datalist}: there is no such file. {fix}")
     elif of_run is not None:
-        datalist, split = of_run.datalist, of_run.split(hospital)
-    origin = f"Split into cases, {split}: {datalist}"
+        datalist, split = of_run.datalist, f"The split {of_run.split(hospital)}"
+    origin = f"{split}: {datalist}"
     # How many cases a new split has is known when the training begins.
     if datalist.is_file():
         listed = len(cases_of_list(datalist, hospital, ("validation",)))
@@ -214,7 +215,7 @@ def adapt(args: argparse.Namespace) -> Answer:
         if hospital not in sites.values():
             raise DataError(f"{hospital} holds several hospitals: name one of {[*sites.values()]}")
         find(hospital)
-    say(f"{name}: at most {args.epochs} epochs at a rate of {args.rate:g} ...")
+    say(f"{name}: at most {count_words(args.epochs, 'epoch')} at a rate of {args.rate:g} ...")
     with emptied_unless_done(out), output_into(out / LOG, args.verbose):
         found = adapt_model(
             model,
@@ -239,6 +240,7 @@ def _verdict(found: Adaptation) -> str:
     """What further training brought, whether the adapted model is taken, and why."""
     from monai_fairfl.messages import value_of
     from monai_fairfl.utils.tables import text_of_table
+    from monai_fairfl.utils.words import count_words
 
     names = [name for name in TITLES if name in found.before and name in found.after]
     rows = []
@@ -254,8 +256,9 @@ def _verdict(found: Adaptation) -> str:
     if found.model is None:
         return f"{table}\nNot taken: {measured}, no more than its error. Use the given model."
     return (
-        f"{table}\nTaken: {measured} after {found.epochs} epochs.\nThe epoch was chosen on these "
-        f"cases, so this gain is too high: test cases give the honest one.\nModel: {found.model}"
+        f"{table}\nTaken: {measured} after {count_words(found.epochs, 'epoch')}.\nThe epoch was "
+        "chosen on these cases, so this gain is too high: test cases give the honest one.\n"
+        f"Model: {found.model}"
     )
 
 
