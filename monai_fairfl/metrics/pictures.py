@@ -160,11 +160,13 @@ class CasePictures:
 def case_of(output: Any) -> Case | None:
     """A case of an evaluator's output; ``None`` without a reference, which has no Dice."""
     label, pred = (torch.as_tensor(output[key]).cpu() > 0.5 for key in ("label", "pred"))
-    of_label, of_pred = label.flatten(1).sum(1), pred.flatten(1).sum(1)
-    both = (label & pred).flatten(1).sum(1)
-    dice = (2 * both / (of_label + of_pred))[of_label > 0]
-    if not len(dice):
+    # A structure that the case does not label cannot be predicted wrongly.
+    labelled = label.flatten(1).any(1)
+    if not labelled.any():
         return None
+    label, pred = label[labelled], pred[labelled]
+    of_label, of_pred = label.flatten(1).sum(1), pred.flatten(1).sum(1)
+    dice = 2 * (label & pred).flatten(1).sum(1) / (of_label + of_pred)
     number, axes, unit = None, (), 1e-3
     if label.ndim == 4:
         affine = np.asarray(output["label"].affine)
