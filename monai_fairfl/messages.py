@@ -1002,7 +1002,7 @@ class Expected:
         if request.task == "measure":
             if reply.update is not None:
                 raise Refused("measured, and sent an update that was not asked for")
-            return checked, dropped
+            return replace(checked, labelled=()), dropped
 
         counts = {
             "num_samples": (reply.num_samples, 1, self.most_samples, " (the setting most_samples)"),

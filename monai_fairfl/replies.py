@@ -455,22 +455,33 @@ class Replies(list[Reply]):
         super().__init__(sorted(replies, key=attrgetter("client", "id")))
         self.requests = {request.id: request for request in requests}
         self.spec = spec
-        self.clients = sorted({reply.client for reply in self})
-        """Names of the present clients, sorted."""
-        self.updates = [reply.update for reply in self if reply.update is not None]
-        """The updates, in the order of the replies."""
-        classes = max((len(reply.labelled) for reply in self), default=0)
-        # A reply that names no class counts as trained on all of them.
-        labelled = np.array([reply.labelled or (True,) * classes for reply in self], dtype=bool)
-        self.labelled = None if labelled.all() else labelled
-        """Which reply was trained on which class of the output layer, shape (N, classes); ``None``:
-        all were trained on all classes.
-        """
         self.missing = dict(missing or {})
         self.dropped = dict(dropped or {})
         self.shortened = frozenset(shortened)
-        groups = [tuple(one for one in group if one in self.clients) for group in groups]
+        present = self.clients
+        groups = [tuple(one for one in group if one in present) for group in groups]
         self.groups = [group for group in groups if len(group) > 1]
+
+    @property
+    def clients(self) -> list[str]:
+        """Names of the present clients, sorted."""
+        return sorted({reply.client for reply in self})
+
+    @property
+    def updates(self) -> list[Weights]:
+        """The updates, in the order of the replies."""
+        return [reply.update for reply in self if reply.update is not None]
+
+    @cached_property
+    def labelled(self) -> np.ndarray | None:
+        """Which reply was trained on which class of the output layer, shape (N, classes).
+
+        ``None``: all were trained on all classes. A reply that names no class counts as trained on
+        all of them.
+        """
+        classes = max((len(reply.labelled) for reply in self), default=0)
+        labelled = np.array([reply.labelled or (True,) * classes for reply in self], dtype=bool)
+        return None if labelled.all() else labelled
 
     def why_dropped(self, name: str) -> dict[str, str]:
         """Map each client whose measurement ``name`` was dropped to the reason."""

@@ -266,7 +266,7 @@ class Measuring:
             model = self.spec.with_aliases(model)
             closing = bool(request.context.get("closing", 0))
             if closing and entry.data == "test" and isinstance(probe, Probe):
-                probe.watches = _pictures_into(probe.engine, task)
+                probe.watches = _pictures_into(probe.engine, task, name)
             value = entry(probe, model, memory, request.context)
             if value is not None:
                 task.measurements[name] = value
@@ -283,13 +283,13 @@ class Measuring:
         return None if evaluator is None else Probe(evaluator, self.classes, remembers=True)
 
 
-def _pictures_into(evaluator: SupervisedEvaluator, task: Task) -> list[CasePictures]:
+def _pictures_into(evaluator: SupervisedEvaluator, task: Task, name: str) -> list[CasePictures]:
     """Have the evaluator's pictures drawn into the site's private folder; empty without any."""
     found = []
     for handler in handlers_of(evaluator):
         owner = handler_owner(handler)
         if isinstance(owner, CasePictures) and owner not in found:
-            place = f"{task.request.round:d}-{task.request.id:d}"
+            place = f"{name}-{task.request.round:d}-{task.request.id:d}"
             owner.file = task.states.path(task.request.run, f"cases-{place}.png")
             owner.table = task.states.path(task.request.run, f"sizes-{place}.csv")
             found.append(owner)

@@ -173,7 +173,10 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     """
     # A run that goes on alone is scored once, at its end.
     scores = bool(compared(run_dir))
-    before = _named_settings(recorded_config(run_dir), sites, scores)
+    previous = recorded_config(run_dir)
+    if not previous:  # a run of one's own loop records none
+        return
+    before = _named_settings(previous, sites, scores)
     now = _named_settings(json.loads(json.dumps(config, default=str)), sites, scores)
     check_same(run_dir, before, {key: now[key] for key in now if key in before}, ConfigError)
 
@@ -431,12 +434,15 @@ class FullRun(CheckedSettings):
         ...
         monai_fairfl.errors.ConfigError: full_run needs rounds, local_epochs and mean_dice, got ...
         """
+        if given is None:
+            return None
+        words = f"full_run needs rounds, local_epochs and mean_dice, got {given!r}"
+        if not isinstance(given, Mapping):
+            raise ConfigError(words)
         try:
-            return None if given is None else cls.of("full_run", given)
+            return cls.of("full_run", given)
         except TypeError as error:
-            raise ConfigError(
-                f"full_run needs rounds, local_epochs and mean_dice, got {given!r}"
-            ) from error
+            raise ConfigError(words) from error
 
     @property
     def epochs(self) -> int:

@@ -12,15 +12,7 @@ from typing import Protocol
 import torch
 
 from monai_fairfl.errors import in_words
-from monai_fairfl.messages import (
-    Expected,
-    ModelSpec,
-    Refused,
-    Reply,
-    Request,
-    Weights,
-    printable,
-)
+from monai_fairfl.messages import Expected, ModelSpec, Refused, Reply, Request, Weights, printable
 from monai_fairfl.replies import Replies
 
 TIMEOUT = "timeout"

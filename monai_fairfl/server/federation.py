@@ -22,6 +22,7 @@ from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, add_note
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.replies import Replies
+from monai_fairfl.run import resuming
 from monai_fairfl.run.checkpoint import Checkpoint, Checkpoints, Models, Schedule
 from monai_fairfl.run.ledger import Ledger, count_rounds
 from monai_fairfl.run.recorded_updates import record_round
@@ -32,13 +33,6 @@ from monai_fairfl.run.records import (
     round_record,
     stated_digests,
     training_of,
-)
-from monai_fairfl.run.resuming import (
-    best_at_earlier_ends,
-    check_checkpoints,
-    check_same,
-    keep_result,
-    kept_results,
 )
 from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.server.exchange import Exchange, Transport
@@ -59,6 +53,9 @@ from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
 from monai_fairfl.utils.settings import marked
 from monai_fairfl.utils.tensors import own_random_state, seed_of
+
+STATISTICS = ("running_mean", "running_var")
+"""Ends of the names of statistics that a layer averages over batches."""
 
 SECONDS_TO_ANNOUNCE = 60.0
 """How long the clients have to take the last head; nothing depends on their answers."""
@@ -234,7 +231,7 @@ class Federation:
             raise FederationError(
                 f"{self.run_dir} holds a run: give --resume True, or another run_dir"
             )
-        check_checkpoints([self.run_dir])
+        resuming.check_checkpoints([self.run_dir])
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
         if checkpoint is not None:
@@ -327,9 +324,9 @@ class Federation:
             raise FederationError(
                 f"{self.run_dir} has {done} of {planned} rounds and has not ended, and now rounds "
                 f"is {self.rounds}: give rounds {planned} to go on, or {done} to end it here; "
-                f"earlier results: {[str(folder) for folder in kept_results(self.run_dir)]}"
+                f"earlier results: {[*map(str, resuming.kept_results(self.run_dir))]}"
             )
-        check_same(self.run_dir, records[0], opening)
+        resuming.check_same(self.run_dir, records[0], opening)
 
         if is_over:
             count += 1
@@ -339,7 +336,7 @@ class Federation:
             if new:
                 logger.warning("%s is finished, without %s: add rounds", self.run_dir, new)
         elif ended:
-            kept = keep_result(self.run_dir, done)
+            kept = resuming.keep_result(self.run_dir, done)
             logger.warning("%s had ended, and goes on: its result is in %s", self.run_dir, kept)
         self.observer.run_started()
         if not is_over:
@@ -352,7 +349,7 @@ class Federation:
         self._load_guards(checkpoint.state["guards"])
         # The best global model so far, whose file is there; an earlier end may have found it.
         bests: list[Mapping[str, float]] = [checkpoint.state["best"]]
-        bests += best_at_earlier_ends(self.run_dir)
+        bests += resuming.best_at_earlier_ends(self.run_dir)
         best = max(bests, key=lambda found: found.get("score", -math.inf))
         self.models.best = dict(best)
         self.run_id = checkpoint.state["run_id"]
@@ -482,7 +479,8 @@ class Federation:
         notes = self.facts.fix(arrived)
         for reply in arrived:
             # Without them the averaged model keeps what it had, unless another client sends some.
-            due = [name for name in strategy.spec.buffers if name in arrived.start(reply)]
+            statistics = [n for n in arrived.start(reply) if n.endswith(STATISTICS)]
+            due = [name for name in strategy.spec.buffers if name in statistics]
             unsent = [name for name in due if name not in (reply.buffers or {})]
             if reply.update is not None and unsent:
                 text = f"its reply lacks running statistics, such as {unsent[0]!r}: the average "

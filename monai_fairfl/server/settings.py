@@ -133,9 +133,7 @@ class RunSettings(CheckedSettings):
     record_updates: bool = setting(False, EVALUATION)
     groups: Mapping[str, Sequence[str]] = setting({}, DATA, RECORDED, COMPARED, written=None)
     ranges: Mapping[str, Sequence[float]] = setting({}, SERVER, RECORDED, COMPARED)
-    samples: Mapping[str, int] = setting(
-        {}, SERVER, RECORDED, COMPARED, allowed=f"[1, {MOST_SAMPLES}]"
-    )
+    samples: Mapping[str, int] = setting({}, SERVER, RECORDED, COMPARED)
     most_samples: int = setting(MOST_SAMPLES, SERVER, allowed="[1, inf)")
     adapt_epochs: int = setting(0, LAST_MILE, allowed="[0, inf)")
     adapt_rate: float = setting(3e-4, LAST_MILE, allowed="(0, 1)")
@@ -149,6 +147,8 @@ class RunSettings(CheckedSettings):
         if self.clients_per_round is not None:
             allowed = f"[{self.min_clients}, inf)"
             check_value("clients_per_round", self.clients_per_round, "int", allowed)
+        for client, number in self.samples.items():
+            check_value(f"samples of {client!r}", number, "int", f"[1, {self.most_samples}]")
         if self.adapt_fuse and not self.adapt_epochs:
             raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
 

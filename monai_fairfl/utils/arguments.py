@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Real
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 from typing_extensions import dataclass_transform
 
@@ -86,8 +86,18 @@ class Checked:
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
-        for name, value in self.state_dict().items():
+        """The inverse of :meth:`state_dict`.
+
+        Raises:
+            ConfigError: when the state is of another class or version.
+        """
+        own = self.state_dict()
+        if set(state) != set(own):
+            raise ConfigError(
+                f"the state of {type(self).__name__} is {sorted(own)}, and that of the checkpoint "
+                f"{sorted(state)}: another strategy or version wrote it"
+            )
+        for name, value in own.items():
             kind = type(value)
             setattr(self, name, kind(state[name]) if issubclass(kind, dict) else state[name])
 
@@ -105,11 +115,19 @@ class Component(Checked):
     (0.25, False)
     """
 
+    _rows: ClassVar[tuple[Any, ...]]
+
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         # A class without rows of its own may inherit a constructor that was written by hand.
         if inspect.get_annotations(cls) or not is_dataclass(cls):
             dataclass(eq=False, repr=False, init="__init__" not in vars(cls))(cls)
+        cls._rows = fields(cls)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        if any(row is not own for row, own in zip(fields(self), self._rows)):  # type: ignore[arg-type]
+            raise ConfigError(f"leave @dataclass out: {type(self).__name__} is one without it")
+        super().__post_init__()
 
 
 def check_value(
