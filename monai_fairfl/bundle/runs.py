@@ -332,6 +332,8 @@ class BundleRuns:
         for name in ("bundle_root", "sites_root"):
             keys[name] = str(Path(keys[name]).absolute())
         keys["strategies"] = [configuration_of(strategy) for strategy in strategies]
+        if settings.check is None:
+            keys["check"] = "$None"  # MONAI leaves out a plain null
         if keys["guards"] is not None:
             keys["guards"] = config_of(self.guards)
         config = {

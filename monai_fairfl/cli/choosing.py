@@ -44,14 +44,14 @@ def chosen_bundle(root: Path, given: str | None = None) -> Path:
     any_folder = bundle is not None and takes_any_folder(bundle)
     folders = data_folders(root, any_folder=True) if any_folder else site_folders(root)
     require_two_sites(root, folders)
-    if any_folder and bundle is not None:
+    if bundle is None:
+        return find_bundle(bundle_for(folders))
+    # A copy has the name of its original in its metadata. Another bundle reads images of its own.
+    shipped = {read_metadata(find_bundle(name))["name"]: name for name in KINDS}
+    kind = shipped.get(read_metadata(bundle).get("name"))
+    if any_folder or kind is None:
         return bundle
     fitting = bundle_for(folders)
-    if bundle is None:
-        return find_bundle(fitting)
-    # A copy has the name of its original in its metadata.
-    shipped = {read_metadata(find_bundle(name))["name"]: name for name in KINDS}
-    kind = shipped.get(read_metadata(bundle).get("name"), fitting)
     if kind != fitting:
         raise ConfigError(
             f"{root} holds {KINDS[fitting]}, and {bundle.name} is for {KINDS[kind]}: leave "

@@ -53,12 +53,13 @@ def _job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
 
     files = [str(bundle / FEDERATE), *chosen_files(args, bundle)]
     own = keys_in(files[-1:] if args.settings is not None else [])
-    keys: dict[str, Any] = {}
+    recipe = keys_in(files if args.settings is None else files[:-1]).get("overrides") or {}
+    keys: dict[str, Any] = {"rounds": 1, "local_epochs": 1}
     for name, value in keys_in(files).items():
         if name in own or (name in OF_A_RECIPE and value):
             keys[name] = value
     given = keys_given(args)
-    overrides = keys.pop("overrides", {}) | given.pop("overrides", {})
+    overrides = recipe | (keys.pop("overrides", None) or {}) | given.pop("overrides", {})
     keys |= given | ({"overrides": overrides} if overrides else {})
     for name in ("timeout", "name"):
         if getattr(args, name, None) is not None:

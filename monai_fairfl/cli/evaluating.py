@@ -165,8 +165,12 @@ def site_of_run(model: Path, site: str) -> SiteOfRun | None:
     for folder in model.parents:
         if not (folder / SETTINGS).is_file():
             continue
-        config = recorded_config(folder)
-        own = (config.get("sites") or {}).get(site) or {}
+        try:
+            config = recorded_config(folder)
+        except ConfigError:  # of another program
+            continue
+        sites = config.get("sites")
+        own = (sites.get(site) if isinstance(sites, Mapping) else None) or {}
         datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
         if datalist.is_file():
             return SiteOfRun(site, datalist, config)

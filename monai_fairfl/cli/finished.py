@@ -60,7 +60,10 @@ def report(args: argparse.Namespace) -> Answer:
 
     runs = find_runs(args.run_dir)
     # Beside the runs: an engine may empty its workspace.
-    out = Path(args.out or os.path.commonpath([run.absolute() for run in runs]))
+    given = Path(args.run_dir[0]).absolute()
+    inside = [run.absolute() in (given, given / run.name) for run in runs]
+    of_runs = given if all(inside) else os.path.commonpath([run.absolute() for run in runs])
+    out = Path(args.out or of_runs)
     # A report that is there is of the same runs, unless --out names another place.
     failed = {} if args.out else failures_of(out)
     for run in runs:

@@ -119,21 +119,24 @@ read-only for this account; name another folder with --out
 
 @contextmanager
 def emptied_unless_done(folder: Path) -> Iterator[None]:
-    """Make a new folder; after Ctrl-C or an error only its log stays: the command may go again.
+    """Make a new folder; after an error only its log stays: the command may go again.
+
+    After Ctrl-C what is done stays, too.
 
     Args:
         folder: new, or empty but for the log.
     """
+    existed = folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except BaseException:
+    except Exception:
         for path in folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
             elif path.name != LOG:
                 path.unlink()
-        with suppress(OSError):
+        if not existed and not any(folder.iterdir()):
             folder.rmdir()
         raise
 

@@ -233,6 +233,8 @@ def try_(args: argparse.Namespace) -> Answer:
 
     bundle = chosen_bundle(root)
     keys = keys_given(args)
+    if args.stereo != "auto" and "fundus" not in bundle.name:
+        raise ConfigError(f"--stereo is for photographs, and {root} holds volumes: leave it out")
     if args.stereo != "auto":
         keys["overrides"] = {"stereo": STEREO[args.stereo], **keys.get("overrides", {})}
     files = [str(quick_file(bundle))]

@@ -331,6 +331,8 @@ def header_fault(nifti: Any) -> str:
         return f"has its sizes in the unit {unit}, and they are read as mm; write it again in mm"
     if not np.isfinite(nifti.affine).all():
         return f"has an affine that is not finite; {WRITE_AGAIN}"
+    if not abs(np.linalg.det(nifti.affine[:3, :3])) > 0:
+        return f"has an affine without volume; {WRITE_AGAIN}"
     pixdim = nifti.header.get_zooms()[:3]
     sizes = affine_to_spacing(nifti.affine)
     # How far apart they place the last voxel of an axis.

@@ -78,14 +78,17 @@ def dicom_cases(
     found, broken = _read_headers(dicom)
     left_out: dict[str, str] = {}
     for uid, members in list(found.items()):
-        kind = members[0].get("Modality")
-        why = ""
-        if kind in MODALITIES_WITHOUT_IMAGES:
-            why = f"it holds no image, but {kind}"
-        elif not fnmatch(_description(members).lower(), series.lower()):
+        # Programs that remove names may give a report the series of its images.
+        for header in list(members):
+            if (kind := header.get("Modality")) in MODALITIES_WITHOUT_IMAGES:
+                left_out[header.filename] = f"it holds no image, but {kind}"
+                members.remove(header)
+        if members and not fnmatch(_description(members).lower(), series.lower()):
             why = f"the description of its series is not {series}"
-        if why:
-            left_out.update((header.filename, why) for header in found.pop(uid))
+            left_out.update((header.filename, why) for header in members)
+            members.clear()
+        if not members:
+            del found[uid]
 
     cases = []
     for uid, name, parent in _names(folder, found, taken):

@@ -193,7 +193,12 @@ class _Search:
 
     def check(self, pattern: str, check: Callable[[Case], None]) -> None:
         """Make a case of each image; ``check`` raises an error where it cannot be used."""
-        chosen = set(self.folder.glob(pattern))
+        try:
+            chosen = set(self.folder.glob(pattern))
+        except (NotImplementedError, ValueError) as error:
+            raise ConfigError(
+                f"pattern {pattern!r} is none of file names, such as *.nii.gz: {error}"
+            ) from error
         for path in self.files:
             if path not in chosen or not self.is_kind(path) or path.name.startswith("."):
                 continue
@@ -217,6 +222,7 @@ class _Search:
         for case in self.cases:
             if first.setdefault(case.name, case) is not case:
                 other = first[case.name].source
+                case.name = Path(case.source).name
                 case.skip(
                     f"its outputs would have the names of those of {other}; rename one of "
                     "the two"
@@ -230,7 +236,8 @@ class _Search:
         # Reason -> one of the images that it is of.
         first_of: dict[str, Path] = {}
         for path in self.files:
-            if kind_of_image(path) and not {str(path)} & (used | self.left_out.keys()):
+            known = str(path) in used or str(path) in self.left_out
+            if not known and kind_of_image(path):
                 self.left_out[str(path)] = reason = self._reason(path)
                 first_of.setdefault(reason, path)
         notes = [f"{path}: {reason}" for reason, path in first_of.items()]
