@@ -222,7 +222,6 @@ class _Search:
         for case in self.cases:
             if first.setdefault(case.name, case) is not case:
                 other = first[case.name].source
-                case.name = Path(case.source).name
                 case.skip(
                     f"its outputs would have the names of those of {other}; rename one of "
                     "the two"
