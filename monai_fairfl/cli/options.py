@@ -119,9 +119,7 @@ read-only for this account; name another folder with --out
 
 @contextmanager
 def emptied_unless_done(folder: Path) -> Iterator[None]:
-    """Make a new folder; after an error only its log stays: the command may go again.
-
-    After Ctrl-C what is done stays, too.
+    """Make a new folder; after Ctrl-C or an error only its log stays: the command may go again.
 
     Args:
         folder: new, or empty but for the log.
@@ -130,7 +128,7 @@ def emptied_unless_done(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except Exception:
+    except BaseException:
         for path in folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
