@@ -265,8 +265,10 @@ class Measuring:
                 model = self.spec.completed(request.weights, task.present)
             model = self.spec.with_aliases(model)
             closing = bool(request.context.get("closing", 0))
-            if closing and entry.data == "test" and isinstance(probe, Probe):
-                probe.watches = _pictures_into(probe.engine, task, name)
+            if isinstance(probe, Probe):
+                # Of the model that the site would use; candidates of the last mile have none.
+                is_drawn = closing and name.removeprefix("personal_") == "test_score"
+                probe.watches = _pictures_into(probe.engine, task) if is_drawn else ()
             value = entry(probe, model, memory, request.context)
             if value is not None:
                 task.measurements[name] = value
@@ -283,13 +285,13 @@ class Measuring:
         return None if evaluator is None else Probe(evaluator, self.classes, remembers=True)
 
 
-def _pictures_into(evaluator: SupervisedEvaluator, task: Task, name: str) -> list[CasePictures]:
+def _pictures_into(evaluator: SupervisedEvaluator, task: Task) -> list[CasePictures]:
     """Have the evaluator's pictures drawn into the site's private folder; empty without any."""
     found = []
     for handler in handlers_of(evaluator):
         owner = handler_owner(handler)
         if isinstance(owner, CasePictures) and owner not in found:
-            place = f"{name}-{task.request.round:d}-{task.request.id:d}"
+            place = f"{task.request.round:d}-{task.request.id:d}"
             owner.file = task.states.path(task.request.run, f"cases-{place}.png")
             owner.table = task.states.path(task.request.run, f"sizes-{place}.csv")
             found.append(owner)

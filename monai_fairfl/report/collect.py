@@ -316,9 +316,8 @@ class Run:
             found = score and self._table_behind(site, "test_score", score.value)
             if not found:
                 return None
-            file = found[0]
+            file, place = found[0], found[0].stem.split("test_score-")[1]
             run_name = self.start.get("run", self.path.resolve().name)
-            place = file.stem.removeprefix(f"{run_name}-")
             sizes = file.with_name(f"{run_name}-sizes-{place}.csv").read_bytes().decode()
             picture = file.with_name(f"{run_name}-cases-{place}.png").read_bytes()
             return picture, read_csv_text(sizes)

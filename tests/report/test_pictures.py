@@ -88,7 +88,7 @@ def test_a_case_that_cannot_be_drawn_costs_no_score(
 def test_the_picture_is_on_the_hospitals_own_page_and_on_no_other(tmp_path: Path) -> None:
     run = train(tmp_path / "run", FedAvg(), {"elm": (0.8, 0.1, 2), "oak": (0.7, 0.1, 2)})
     table = with_cases(run, "elm", {"a": 0.7, "b": 0.9})
-    place = table.stem.removeprefix(f"{run.name}-")
+    place = table.stem.removeprefix(f"{run.name}-test_score-")
     sizes = "case,dice,reference,prediction,unit\na,0.7,20,25,ml\nb,0.9,30,31,ml\n"
     table.with_name(f"{run.name}-sizes-{place}.csv").write_text(sizes)
     Image.new("RGB", (8, 8)).save(table.with_name(f"{run.name}-cases-{place}.png"))
