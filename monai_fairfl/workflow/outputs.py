@@ -77,7 +77,7 @@ class SaveNiftid(CaseFile):
 class SaveMaskd(CaseFile):
     """Writes ``NAME_POSTFIX.png``: a mask on the photograph's own pixels.
 
-    It has one channel: 0 background, 128 disc, 255 cup. A data list recognises these values.
+    It has one channel: 0 background, 128 disc, 255 cup.
 
     Args:
         keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.

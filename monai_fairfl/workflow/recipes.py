@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,11 @@ INFERER = "validate#inferer"
 
 OF_EACH_KEY = ("mode", "padding_mode", "align_corners", "anti_aliasing", "dtype")
 """Arguments of MONAI's transforms with a value for each of several keys."""
+
+FREE_INFERER_ARGUMENTS = frozenset(
+    {"mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"}
+)
+"""Arguments of an inferer that may differ from run to run."""
 
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
@@ -320,6 +325,36 @@ def require_same_sections(
             )
 
 
+def changes_of(key: str, own: Any, here: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The smallest parts in which two contents of a key differ, without descriptions.
+
+    Yields:
+        The part's key, its content in the one, and in the other; ``None``: absent.
+
+    >>> own = {"_target_": "SliceInferer", "roi_size": "@size"}
+    >>> for change in changes_of("inferer", own, {**own, "roi_size": [16, 16], "overlap": 0.5}):
+    ...     print(*change)
+    inferer#overlap None 0.5
+    inferer#roi_size @size [16, 16]
+    """
+    if isinstance(own, list) and isinstance(here, list) and len(own) == len(here):
+        own, here = dict(enumerate(own)), dict(enumerate(here))
+    if isinstance(own, Mapping) and isinstance(here, Mapping):
+        for name in sorted({*own, *here} - {DESCRIPTION}):
+            yield from changes_of(f"{key}#{name}", own.get(name), here.get(name))
+    elif own != here:
+        yield key, own, here
+
+
+def _may_differ(key: str) -> bool:
+    """Whether a part is within a setting of an inferer that every run may choose."""
+    names = key.split("#")
+    return any(
+        before.endswith("inferer") and name in FREE_INFERER_ARGUMENTS
+        for before, name in zip(names, names[1:])
+    )
+
+
 # ---- the values of a model that is used
 
 
@@ -337,8 +372,12 @@ class ModelValues:
         bundle_root: folder of the bundle.
         own_values: keys that this hospital gives by hand although the model was trained with
             others, because its own images were trained so. A section of the configuration, such as
-            ``"network_def"``, may be named, too.
+            ``"network_def"`` or one of ``unchanged``, may be named, too.
         defaults: key -> value; ``None``: those of the bundle's ``train.json``.
+        config: the bundle's own configuration files of this run, relative to ``bundle_root``.
+        unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument
+            such as ``--preprocessing#transforms#5#mode nearest`` changes results that no plain
+            value shows.
 
     Raises:
         ConfigError: when the model file or its recipe cannot be read.
@@ -366,6 +405,8 @@ class ModelValues:
         bundle_root: str | Path,
         own_values: Sequence[str] | str = (),
         defaults: Mapping[str, Any] | None = None,
+        config: Sequence[str] = (),
+        unchanged: Sequence[str] = (),
     ):
         self.path = Path(ckpt_path)
         self.bundle_root = Path(bundle_root)
@@ -373,8 +414,11 @@ class ModelValues:
         keys = [own_values] if isinstance(own_values, str) else own_values
         self.own_values = [_key(key) for key in keys]
         self.defaults = defaults
-        # What the run uses, for model.json.
+        self.config = list(config)
+        self.unchanged = [_key(section) for section in unchanged]
+        # What the run uses, for model.json: its values, and the changed parts of its sections.
         self.values: dict[str, Any] = {}
+        self.by_hand: dict[str, dict[str, Any]] = {}
         self.in_a_federation = _loader_is_disabled(calling_parser())
         self.used = self.path.is_file() and not self.in_a_federation
         self.recipe: ModelRecipe | None = None
@@ -425,8 +469,8 @@ class ModelValues:
 
         Raises:
             ConfigError: when values are missing or differ, or the configuration is of another
-                bundle or has another network; every one is named. From the command line: the text,
-                and exit code 2.
+                bundle, has another network or was changed by hand; every one is named. From the
+                command line: the text, and exit code 2.
         """
         if not self.path.is_file():
             return  # require_model reports a missing file
@@ -447,10 +491,43 @@ class ModelValues:
                     f"{self.bundle_root} has no {TRAIN[0]}: name the bundle with --bundle_root"
                 )
             if self.recipe is not None:
-                self._compare(self.recipe, running or ConfigParser({}))
+                self._compare(self.recipe)
+            if running is not None and self.unchanged:
+                self._require_unchanged(running)
+            if self.recipe is not None:
+                require_same_sections(
+                    self.path.name,
+                    self.recipe,
+                    self.bundle_root,
+                    running or ConfigParser({}),
+                    self.own_values,
+                )
 
-    def _compare(self, recipe: ModelRecipe, running: ConfigParser) -> None:
-        """Refuse values, and sections of the running configuration, that differ from a training."""
+    def _require_unchanged(self, running: ConfigParser) -> None:
+        """Refuse changed sections; note what may differ, such as the overlap of windows."""
+        own = read_configs(self.bundle_root, self.config)
+        brought = overlay_of(self.recipe, self.bundle_root, own) if self.recipe is not None else {}
+        own.update(brought)
+        refused = []
+        for section in self.unchanged:
+            for key, bundle, here in changes_of(section, own.get(section), running.get(section)):
+                self.by_hand[key] = {"here": here, "bundle": bundle}
+                if not _may_differ(key) and section not in self.own_values:
+                    refused.append((section, key, here, bundle))
+        if refused:
+            section, key, here, bundle = refused[0]
+            fix = "Leave it out: so the model was not trained"
+            if brought:
+                fix = "monai-fairfl infer, evaluate and export use what the model brings"
+            raise ConfigError(
+                f"{key} is {_key(repr(here)):.80} here, and {_key(repr(bundle)):.80} in "
+                f"{self.config[-1]} of the bundle ({len(refused)} such change(s)). {fix}. Only "
+                "where its training was changed in the same way, name the section: "
+                f"--own_values \"['{section}']\""
+            )
+
+    def _compare(self, recipe: ModelRecipe) -> None:
+        """Refuse values that differ from those of the training."""
         model = self.path.name
         differing = {}
         for key, trained in recipe.values.items():
@@ -485,7 +562,6 @@ class ModelValues:
                         f"{key} is {self.values.get(key)!r} here, and {model} brings its own "
                         f"{section} for {recipe.values[key]!r}: leave {key} out"
                     )
-        require_same_sections(model, recipe, self.bundle_root, running, self.own_values)
 
     def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
         """Write ``model.json`` beside a run's results: the model, its recipe, and the run's values.
@@ -502,6 +578,7 @@ class ModelValues:
             "sha256": sha256_of(self.path),
             "recipe": self.recipe.state_dict() if self.recipe else None,
             "values": self.values,
+            "by_hand": self.by_hand,
             "settings": dict(settings),
         }
         text = json.dumps(content, indent=4, ensure_ascii=False, default=str) + "\n"

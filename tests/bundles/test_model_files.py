@@ -6,24 +6,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from helpers import warm_python
 from helpers.changed_recipes import with_recipe
-from helpers.shipped_bundles import EVALUATE, FUNDUS, INFERENCE, PROSTATE, TRAIN, Bundle
+from helpers.shipped_bundles import BUNDLES, EVALUATE, FUNDUS, INFERENCE, PROSTATE, TRAIN, Bundle
 from ignite.engine import Engine
+from monai.bundle import ConfigParser
 from monai.handlers import CheckpointLoader
+from torch import nn
 
 from monai_fairfl import BundleFederation, ModelRecipe
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files import read_recipe, save_model_file, state_of_file
 from monai_fairfl.strategies import CGSV, Ditto, Strategy
+from monai_fairfl.workflow import ModelValues, save_model, training_recipe, write_recipe_file
 
 OTHER_SIZE = [48, 48]
 OWN_PARTS: dict[str, dict[str, Any]] = {
@@ -94,6 +100,17 @@ def test_torch_and_monai_read_the_weights_as_from_any_file(
         assert torch.equal(value, state[name]), name
 
 
+def test_nvflares_persistor_begins_from_the_file(trained: Path) -> None:
+    pytest.importorskip("nvflare")
+    from nvflare.app_opt.pt.model_persistence_format_manager import PTModelPersistenceFormatManager
+
+    content = torch.load(trained, weights_only=True)
+    manager = PTModelPersistenceFormatManager(content)
+    weights = manager.to_model_learnable(exclude_vars=None)["weights"]
+    assert weights.keys() == content["model"].keys()
+    assert manager.to_persistence_dict()["recipe"] == content["recipe"]
+
+
 @pytest.mark.parametrize("strategy", [CGSV(), Ditto()], ids=lambda strategy: strategy.name)
 def test_models_of_a_federation_carry_the_recipe_of_their_own_site(
     strategy: Strategy, hospitals: Path, tmp_path: Path
@@ -127,6 +144,25 @@ def test_models_of_a_federation_carry_the_recipe_of_their_own_site(
         if model.parent.name == "models":
             run = {"rounds": 1, "local_epochs": 1, "full_run": full_run}
             assert recipe.training == {"strategy": strategy.name, "seed": 0, **run}
+
+
+def test_a_federation_that_begins_from_a_model_of_other_values_says_so(
+    trained: Path, bundle: Bundle, sites: Path, site: Path, tmp_path: Path, caplog: Any
+) -> None:
+    for size in ([32, 32], OTHER_SIZE):
+        BundleFederation(
+            str(bundle.root),
+            str(sites),
+            "FedAvg",
+            rounds=1,
+            run_dir=str(tmp_path / f"run{size[0]}"),
+            overrides={**bundle.small, "size": size},
+            site_names=[site.name],
+            min_clients=1,
+            initial=str(trained),
+            report=False,
+        ).run()
+        assert ("size [32, 32]" in caplog.text) == (size != [32, 32])
 
 
 # --- exports
@@ -243,17 +279,83 @@ def test_a_value_or_section_that_differs_from_the_training_is_refused_with_both(
     message = refusal(bundle, EVALUATE, site, tmp_path, **model, interpolation=["nearest"])
     assert "image_interpolation" in message and "nearest" in message
 
-    key = "validate#inferer#roi_size" if bundle is PROSTATE else "validate#inferer#size"
-    message = refusal(bundle, EVALUATE, site, tmp_path, **model, **{key: [16, 16]})
-    assert "validate#inferer" in message
+    last = len(bundle.config("inference")["preprocessing"]["transforms"]) - 1
+    disabled = f"preprocessing#transforms#{last}#_disabled_"
+    assert disabled in refusal(bundle, INFERENCE, one_image, tmp_path, **model, **{disabled: True})
+    key = "inferer#inferer#roi_size" if bundle is PROSTATE else "inferer#size"
+    assert key in refusal(bundle, INFERENCE, one_image, tmp_path, **model, **{key: [16, 16]})
+    key = f"validate#inferer#{key.rpartition('#')[2]}"
+    assert key in refusal(bundle, EVALUATE, site, tmp_path, **model, **{key: [16, 16]})
     network = {**bundle.config("inference")["network_def"], "extra": 1}
     message = refusal(bundle, INFERENCE, one_image, tmp_path, **model, network_def=network)
     assert "network_def" in message
     assert not list((tmp_path / "eval").glob(bundle.masks))
 
-    # As a hospital's own it is used.
+    # As a hospital's own it is used, and recorded.
     own = {"own_values": ["validate#inferer"], key: [16, 16]}
     bundle.without_overrides().run(EVALUATE, site, tmp_path, **model, **own)
+    used = json.loads((tmp_path / "eval" / "model.json").read_text())
+    assert used["by_hand"] == {key: {"here": [16, 16], "bundle": "@size"}}
+
+
+def test_own_values_batch_sizes_and_looks_may_differ_and_are_recorded(
+    bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"size": OTHER_SIZE, "own_values": ["size"]}
+    if bundle is PROSTATE:
+        given |= {"sw_batch_size": 3, "inferer#inferer#overlap": 0.5, "inferer#mirror_axes": []}
+    used = infer(bundle, one_image, tmp_path, ckpt_path=str(trained), **given)
+    assert used["values"]["size"] == OTHER_SIZE
+    assert used["recipe"]["values"]["size"] == [32, 32]
+    if bundle is PROSTATE:
+        assert used["by_hand"]["inferer#inferer#overlap"]["here"] == 0.5
+        assert used["by_hand"]["inferer#mirror_axes"]["here"] == []
+
+
+def test_the_interpolation_of_the_training_is_used(
+    bundle: Bundle, site: Path, one_image: Path, tmp_path: Path
+) -> None:
+    bundle.run(TRAIN, site, tmp_path, max_epochs=1, interpolation=["nearest", "nearest-exact"])
+    model = {"ckpt_path": str(tmp_path / "model.pt")}
+    for names, data in ((EVALUATE, site), (INFERENCE, one_image)):
+        made = bundle.without_overrides().workflow(names, data, tmp_path, **model)
+        assert made.parser.get_parsed_content("interpolation") == ["nearest"]
+
+    # An overlay may name a handler of its own.
+    own: dict[str, Any] = {"own_handler": {"_target_": "StatsHandler", "iteration_log": False}}
+    own["validate#handlers"] = ["@own_handler"]
+    made = bundle.without_overrides().workflow(EVALUATE, site, tmp_path, **model, **own)
+    assert made.parser.get_parsed_content("size") == [32, 32]
+
+
+def test_of_a_model_without_recipe_every_missing_value_is_listed(
+    bundle: Bundle, site: Path, one_image: Path, trained: Path, tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain.pt"
+    torch.save(dict(state_of_file(trained)), plain)
+    deciding = set(bundle.config("inference")["deciding"])
+    for names, data in ((INFERENCE, one_image), (EVALUATE, site)):
+        message = refusal(bundle, names, data, tmp_path, ckpt_path=str(plain), size=[32, 32])
+        assert {key for key in deciding if f"--{key} " in message} == deciding - {"size"}
+    infer(bundle, one_image, tmp_path, ckpt_path=str(plain), **recipe_of(trained).values)
+
+
+def test_a_recipe_of_another_bundle_or_with_other_keys_is_refused(
+    bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path
+) -> None:
+    values = recipe_of(trained).values
+    newer = with_recipe(trained, tmp_path / "newer.pt", values={**values, "flip": True})
+    assert "flip" in refusal(bundle, INFERENCE, one_image, tmp_path, ckpt_path=str(newer))
+    fewer = {key: value for key, value in values.items() if key != "size"}
+    older = with_recipe(trained, tmp_path / "older.pt", values=fewer)
+    assert "size" in refusal(bundle, INFERENCE, one_image, tmp_path, ckpt_path=str(older))
+    spleen = with_recipe(trained, tmp_path / "o.pt", bundle="Spleen", values={"spacing": 1.0})
+    assert "Spleen" in refusal(bundle, INFERENCE, one_image, tmp_path, ckpt_path=str(spleen))
+
+    other = next(each for each in BUNDLES if each is not bundle)
+    for root, word in ((other.root, "bundle"), (tmp_path / "elsewhere", "--bundle_root")):
+        given = {"ckpt_path": str(trained), "bundle_root": str(root)}
+        assert word in refusal(bundle, INFERENCE, one_image, tmp_path, **given)
 
 
 # --- parts that a model brings
@@ -339,3 +441,100 @@ def test_a_recipe_that_is_damaged_or_would_act_is_refused_by_the_files_name(
     model = with_recipe(trained, tmp_path / "model.v1.pt", **changed)
     with pytest.raises(ConfigError, match=rf"model\.v1\.pt.*{word}"):
         read_recipe(model)
+
+
+def test_files_that_are_no_models_are_refused_in_one_short_line(tmp_path: Path) -> None:
+    torch.save(nn.Linear(1, 1), tmp_path / "whole.pt")
+    network = torch.jit.script(nn.Linear(1, 1))
+    torch.jit.save(network, str(tmp_path / "damaged.ts"), _extra_files={"recipe.json": "[1"})
+    for name in ("whole.pt", "damaged.ts"):
+        with pytest.raises(ConfigError, match=name) as refused:
+            read_recipe(tmp_path / name)
+        assert "\n" not in str(refused.value)
+        assert len(str(refused.value)) < 300
+
+
+def test_the_recipe_inside_counts_and_newer_fields_are_reported(
+    bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path, caplog: Any
+) -> None:
+    newer = {"package": "monai_fairfl 9.0", "spacing": "1 mm"}
+    model = with_recipe(trained, tmp_path / "model.v1.pt", **newer)
+    assert read_recipe(model) is not None
+    assert "spacing" in caplog.text
+
+    recipe = tmp_path / "model.v1.recipe.json"
+    recipe.write_text(beside(trained).read_text().replace("32", "48"))
+    model = with_recipe(trained, tmp_path / "model.v1.pt")
+    used = infer(bundle, one_image, tmp_path, ckpt_path=str(model))
+    assert used["values"]["size"] == [32, 32]
+    # A new file of another model takes it away.
+    save_model_file(model, state_of_file(trained))
+    assert not recipe.exists()
+
+
+@pytest.mark.parametrize("value", [math.nan, (0.0, math.inf), {"low": [0, {"at": math.nan}]}])
+def test_a_value_that_is_no_json_is_refused_by_its_key(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="^window = "):
+        training_recipe(tmp_path, {"size": [32, 32], "window": value})
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ConfigError, match="window"):
+        training_recipe(tmp_path, {"window": endless})
+    assert training_recipe(tmp_path, {"window": (None, 1.0)}).values == {"window": [None, 1.0]}
+
+
+@pytest.mark.parametrize(("content", "place"), [('{"a": 1,\n "b" 2}', "line 2"), ("[1]", "object")])
+def test_damaged_metadata_are_refused_by_file_and_place(
+    content: str, place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "metadata.json").write_text(content)
+    with pytest.raises(ConfigError, match=f"metadata.json.*{place}"):
+        training_recipe(tmp_path, {})
+
+
+def test_values_that_differ_are_refused_with_the_line_that_allows_them(tmp_path: Path) -> None:
+    trained = {"size": [32, 32], "channel": 0, "flip": True}
+    save_model(tmp_path / "m.pt", nn.Linear(1, 1), ModelRecipe("Prostate", "0.1.0", trained))
+    # One key may be given without the brackets of a list.
+    values = ModelValues(tmp_path / "m.pt", tmp_path, own_values="flip")
+    with pytest.raises(ConfigError, match=r"--own_values \"\['size', 'channel'\]\""):
+        values.require({"size": [48, 48], "channel": 1, "flip": False})
+
+
+def test_a_version_of_the_bundle_that_prepared_images_otherwise_is_named(tmp_path: Path) -> None:
+    sections = {"train#deterministic_transforms": "0" * 64}
+    recipe = ModelRecipe("Prostate MRI segmentation", "0.0.9", {}, sections=sections)
+    save_model(tmp_path / "m.pt", nn.Linear(1, 1), recipe)
+    with pytest.raises(ConfigError, match="0.0.9"):
+        ModelValues(tmp_path / "m.pt", PROSTATE.root).require({})
+
+
+def test_only_the_files_of_the_running_configuration_are_recorded() -> None:
+    """As where a run of MONAI trains another bundle within."""
+    workflow = SimpleNamespace(parser=ConfigParser({}))
+    config_file = str(PROSTATE.configs / "train.json")  # noqa: F841 (looked for among the callers)
+
+    def files_of(self: Any) -> list[str]:
+        return list(training_recipe(PROSTATE.root, {}).files)
+
+    assert files_of(workflow) == ["configs/train.json"]
+    assert files_of(SimpleNamespace(parser=ConfigParser({}))) == []
+
+
+def test_a_record_that_cannot_be_written_is_refused_by_its_name(tmp_path: Path) -> None:
+    save_model(tmp_path / "m.pt", nn.Linear(1, 1), ModelRecipe("Prostate", "0.1.0", {}))
+    with pytest.raises(ConfigError, match=str(tmp_path / "m.pt" / "model.json")):
+        ModelValues(tmp_path / "m.pt", tmp_path).record(tmp_path / "m.pt", {})
+
+
+def test_a_recipes_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """A reader that opened the earlier file, or a crash in between, finds it as it was."""
+    model = tmp_path / "model.pt"
+    write_recipe_file(model, ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]}))
+    file = tmp_path / "model.recipe.json"
+    earlier = tmp_path / "earlier"
+    os.link(file, earlier)
+    write_recipe_file(model, ModelRecipe("Prostate", "0.1.0", {"size": [96, 96]}))
+    assert json.loads(earlier.read_text())["values"] == {"size": [64, 64]}
+    assert json.loads(file.read_text())["values"] == {"size": [96, 96]}
