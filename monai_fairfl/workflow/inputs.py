@@ -222,6 +222,8 @@ class _Search:
         for case in self.cases:
             if first.setdefault(case.name, case) is not case:
                 other = first[case.name].source
+                if not case.series:
+                    case.name = Path(case.source).name
                 case.skip(
                     f"its outputs would have the names of those of {other}; rename one of "
                     "the two"

@@ -150,10 +150,11 @@ def test_each_faulty_volume_is_skipped_with_its_fault_and_the_others_go_on(tmp_p
     save(tmp_path / "in" / "same.nii")
     save(tmp_path / "in" / "same.nii.gz")
     good, *faulty = sorted(found(tmp_path / "in"), key=lambda case: case.status, reverse=True)
-    assert (good.source, good.problems) == (str(tmp_path / "in" / "same.nii"), [])
+    assert (good.name, good.status, good.problems) == ("same", "waiting", [])
+    assert good.source == str(tmp_path / "in" / "same.nii")
     expected = {name: word for name, (_, word) in FAULTS.items()}
     # The masks of both would have one name.
-    expected["same"] = "rename"
+    expected["same.nii.gz"] = "rename"
     assert sorted(case.name for case in faulty) == sorted(expected)
     for case in faulty:
         assert case.status == "skipped" and not case.image
