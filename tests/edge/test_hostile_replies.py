@@ -128,6 +128,28 @@ def taken(
     return usable, not_finite, {client: dict(r) for client, r in record["dropped"].items()}
 
 
+class ReadsLabels(Asking):
+    """Looks at the classes of an exchange that only measured."""
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        measured = yield [Measure(client, self.weights, self.names) for client in clients]
+        assert measured.labelled is None
+        return self.finish(local, uniform(local), uniform(local))
+
+
+def test_classes_that_a_measuring_reply_names_count_for_nothing(tmp_path: Path) -> None:
+    named = {"A": (True, False), "B": (True, False, True), "C": 5, "D": None}
+
+    def naming(labelled: Any, request: Request, reply: Reply) -> Reply:
+        return replace(reply, labelled=labelled) if reply.update is None else reply
+
+    faults = {client: partial(naming, labelled) for client, labelled in named.items()}
+    updates = [vectors(dict.fromkeys([*named, "zoe"], [1.0]))]
+    [record] = federate(ReadsLabels(), tmp_path, updates, faults=faults).rounds
+    assert record["clients"] == ["A", "B", "C", "D", "zoe"] and not record["missing"]
+
+
 def test_every_measurement_is_taken_at_its_limits_and_dropped_beyond(tmp_path: Path) -> None:
     inside: dict[str, Any] = {}
     beyond: dict[str, Any] = {}
