@@ -57,6 +57,17 @@ def test_series_are_separated_in_one_folder_and_joined_over_folders(tmp_path: Pa
     np.testing.assert_array_equal(loaded(joined.image)[0], VOXELS)
 
 
+def test_a_report_in_the_series_of_its_images_hides_none_of_them(tmp_path: Path) -> None:
+    """As of programs that give all files of a patient one series; the first file says nothing."""
+    write_series(tmp_path / "in", SeriesInstanceUID="1.2.3")
+    write_series(
+        tmp_path / "in", VOLUME[:1], names="A{}.dcm", Modality="SR", SeriesInstanceUID="1.2.3"
+    )
+    [case] = cases = found(tmp_path / "in")
+    assert (case.status, len(case.files)) == ("waiting", 6)
+    assert list(cases.table()["files"]["refused"].values()) == ["it holds no image, but SR"]
+
+
 def test_folders_that_are_links_are_searched_once_and_loops_end(tmp_path: Path) -> None:
     root = tmp_path / "in"
     write_series(root / "P1")
