@@ -56,8 +56,8 @@ PARTS = {
     "validation": ["monai_fairfl.measurements.probe:Probe.score"],
     "other measurements": [
         "monai_fairfl.client.training:Measuring.measure",
-        # Its place in a checkout that is older than that module.
-        "monai_fairfl.client.algo:FairMonaiAlgo._measure",
+        # Its place in older checkouts.
+        "monai_fairfl.client.measuring:Measuring.measure",
     ],
     "state": [
         "monai_fairfl.client.algo:state_of",

@@ -51,6 +51,8 @@ class ClientState:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+        # The file that was written last and what it has, for a client that goes on at once.
+        self._written: tuple[Path, dict[str, Any]] | None = None
 
     def begin(self, run: str, run_id: str) -> None:
         """Delete the states of an earlier run of the same name, if there are any.
@@ -87,7 +89,10 @@ class ClientState:
             ConfigError: when the file is damaged, or the system does not let it be read: without it
                 the client would go on from an earlier round's.
         """
-        state: dict[str, Any] = load_saved(self.path(run, ROUND.format(number)))
+        file = self.path(run, ROUND.format(number))
+        if self._written is not None and self._written[0] == file:
+            return self._written[1]
+        state: dict[str, Any] = load_saved(file)
         return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
@@ -95,9 +100,11 @@ class ClientState:
 
         Later rounds are of an earlier try; of the others the newest :data:`KEPT_ROUNDS` stay.
         """
+        file = self.path(run, ROUND.format(number))
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
-        write_atomically(self.path(run, ROUND.format(number)), buffer.getbuffer())
+        write_atomically(file, buffer.getbuffer())
+        self._written = (file, dict(state))
 
         kept = self.before(run, number + 1)[:KEPT_ROUNDS]
         for other in self.before(run):
