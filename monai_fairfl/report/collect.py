@@ -9,6 +9,7 @@ tables of single cases in the hospitals' folders, or from the events beside it.
 
 from __future__ import annotations
 
+import glob
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,33 +22,22 @@ from monai_fairfl.messages import is_plain_estimate
 from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
-from monai_fairfl.run.resuming import read_digests
+from monai_fairfl.run.resuming import read_digests, recorded_config
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.settings import one_or_several
 from monai_fairfl.utils.spreadsheets import read_csv_text
 
-NEEDED: dict[str, dict[str, type]] = {
-    "start": {"strategy": str, "clients": list},
-    "round": {"round": int, "clients": list},
-    "end": {"scores": dict},
+OF_SITES = ("clients", "aggregation", "contributions", "measurements", "of_round", "verdicts")
+NEEDED = {
+    "start": {"strategy", "clients"},
+    "round": {*OF_SITES, "round", "notes", "details", "facts", "samples", "cases", "gram"},
+    "end": {"scores"},
 }
-"""Kind of a record -> what a report reads of every one, and of which type it is."""
+"""Kind of a record -> what a report reads of every one."""
 
-OF_SITES = ("aggregation", "contributions", "measurements", "of_round", "verdicts", "notes")
-NEEDED["round"] |= dict.fromkeys((*OF_SITES, "details", "facts", "samples", "cases"), dict)
-
-VALUATION: dict[str, Any] = {
-    "name": str,
-    "strategy": str,
-    "method": str,
-    "utility": str,
-    "data": str,
-}
-VALUATION |= {"values": dict, "shares": dict, "evaluations": int, "total": (int, float)}
-"""Key of a valuation -> the types that its value may have."""
-
-MOST_FOLDERS = 6
-"""So many folders deep an engine's workspace is searched for runs."""
+VALUATION = {"name", "method", "utility", "data", "values", "shares", "evaluations", "total"}
+"""What a report reads of a valuation."""
 
 ROUNDING = 1e-5
 """By how much a mean of scores may differ that a site writes with six decimals."""
@@ -70,10 +60,10 @@ def numbers_by_class(data: Any) -> dict[str, Number]:
     >>> numbers_by_class({"conv": 0.25, "fc": 0.75})["mean"].value, numbers_by_class(0.5)
     (0.5, {'mean': Number(value=0.5, stderr=None, n=None)})
     """
-    if not isinstance(data, Mapping):
-        return {"mean": Number(float(data))}
     if is_plain_estimate(data):
         return {"mean": Number(float(data["value"]), data["stderr"], data["n"])}
+    if not isinstance(data, Mapping):
+        return {"mean": Number(float(data))}
     known = {name: item for name, item in data.items() if item is not None}
     numbers = {name: numbers_by_class(item)["mean"] for name, item in known.items()}
     if numbers and "mean" not in numbers:
@@ -91,9 +81,7 @@ class Row(NamedTuple):
         measurement: its name; a closing one begins with its model, such as ``own:test_score``.
             ``weight`` and ``contribution`` are what the strategy made of the reports.
         label: ``mean``, or a class or layer.
-        value: in the measurement's unit.
-        stderr: standard error.
-        n: observations.
+        number: in the measurement's unit.
         of_round: the round whose result was measured, -1 is the initial model; ``None`` of what the
             strategy made.
     """
@@ -102,9 +90,7 @@ class Row(NamedTuple):
     round: int
     measurement: str
     label: str
-    value: float
-    stderr: float | None
-    n: int | None
+    number: Number
     of_round: int | None
 
 
@@ -199,21 +185,21 @@ class Run:
             for site, measured in record["measurements"].items():
                 for name, found in sorted(measured.items()):
                     for label, value in numbers_by_class(found).items():
-                        yield Row(site, number, name, label, *value, record["of_round"][name])
-            for site, weight in weights_of_model(record["aggregation"]).items():
-                if weight is not None:
-                    yield Row(site, number, "weight", "mean", float(weight), None, None, None)
-            for site, found in record["contributions"].items():
-                # An estimate that was not finite has no number.
-                if number_in(found) is not None:
-                    value = numbers_by_class(found)["mean"]
-                    yield Row(site, number, "contribution", "mean", *value, None)
+                        yield Row(site, number, name, label, value, record["of_round"][name])
+            # An estimate that was not finite has no number.
+            made = {"weight": weights_of_model(record["aggregation"])}
+            made["contribution"] = record["contributions"]
+            for name, of_sites in made.items():
+                for site, found in of_sites.items():
+                    if number_in(found) is not None:
+                        value = numbers_by_class(found)["mean"]
+                        yield Row(site, number, name, "mean", value, None)
         last = len(self.rounds)
         for site, models in self.closing_scores.items():
             for model, measured in models.items():
                 for name, found in sorted(measured.items()):
                     for label, value in numbers_by_class(found).items():
-                        yield Row(site, last, f"{model}:{name}", label, *value, last - 1)
+                        yield Row(site, last, f"{model}:{name}", label, value, last - 1)
 
     @cached_property
     def _numbers(self) -> dict[tuple[str, str], dict[int, Row]]:
@@ -237,7 +223,7 @@ class Run:
             model: the one that the site would use (``"own"``), or another such as ``"global"``.
         """
         rows = self.series(site, f"{model}:{measurement}")
-        return Number(rows[0].value, rows[0].stderr, rows[0].n) if rows else None
+        return rows[0].number if rows else None
 
     @cached_property
     def personal(self) -> bool:
@@ -255,7 +241,7 @@ class Run:
             for row in self.series(site, name):
                 rounds = (row.of_round or 0) + 1
                 if (name == "personal_score") == self.personal or rounds == 0:
-                    found[rounds] = Number(row.value, row.stderr, row.n)
+                    found[rounds] = row.number
         return dict(sorted(found.items()))
 
     def newest_dice(self, site: str) -> tuple[int, Number] | None:
@@ -278,31 +264,28 @@ class Run:
             found.update({site: number for site, number in record[key].items() if number})
         return found
 
-    def cases_behind(self, site: str, measurement: str, mean: float) -> list[Case] | None:
-        """The site's table of cases whose mean Dice is the score in the ledger.
+    def cases(self, site: str, measurement: str) -> tuple[Path, list[Case]] | None:
+        """The site's table of cases behind a closing score, and its file; ``None`` without one.
 
-        Raises:
-            OSError, ValueError, KeyError: when a table is damaged.
+        Its mean Dice is the score in the ledger: an earlier attempt at the end may have left
+        others.
         """
-        found = self._table_behind(site, measurement, mean)
-        return None if found is None else found[1]
-
-    def _table_behind(
-        self, site: str, measurement: str, mean: float
-    ) -> tuple[Path, list[Case]] | None:
-        """That table with its file; an earlier attempt at the end may have left others."""
+        score = self.closing(site, measurement)
+        if score is None:
+            return None
         # As the run was begun: its folder may be renamed.
-        run_name = self.start.get("run", self.path.resolve().name)
+        begun = glob.escape(self.start.get("run", self.path.resolve().name))
+        state = self.path / "sites" / site / "state"
         for name in (f"personal_{measurement}", measurement):
-            prefix = f"{run_name}-{name}-{len(self.rounds)}-"
-            for file in sorted((self.path / "sites" / site / "state").glob("*.csv")):
-                if not file.name.startswith(prefix):
+            for file in sorted(state.glob(f"{begun}-{name}-{len(self.rounds)}-*.csv")):
+                try:
+                    table = read_csv_text(file.read_bytes().decode())
+                    dice = [float(case["dice"]) for case in table]
+                except (OSError, ValueError, KeyError):  # a damaged table
                     continue
-                cases = read_csv_text(file.read_bytes().decode())
-                scores = [float(case["dice"]) for case in cases]
-                known = [score for score in scores if not math.isnan(score)]
-                if known and abs(sum(known) / len(known) - mean) < ROUNDING:
-                    return file, cases
+                known = [value for value in dice if not math.isnan(value)]
+                if known and abs(sum(known) / len(known) - score.value) < ROUNDING:
+                    return file, table
         return None
 
     def pictures(self, site: str) -> tuple[bytes, list[Case]] | None:
@@ -311,29 +294,22 @@ class Run:
         Both lie in the site's folder, see :class:`~monai_fairfl.metrics.CasePictures`; ``None``
         where they were not made, or are elsewhere.
         """
-        score = self.closing(site, "test_score")
-        try:
-            found = score and self._table_behind(site, "test_score", score.value)
-            if not found:
-                return None
-            file, place = found[0], found[0].stem.split("test_score-")[1]
-            run_name = self.start.get("run", self.path.resolve().name)
-            sizes = file.with_name(f"{run_name}-sizes-{place}.csv").read_bytes().decode()
-            picture = file.with_name(f"{run_name}-cases-{place}.png").read_bytes()
-            return picture, read_csv_text(sizes)
-        except (OSError, ValueError, KeyError):
+        found = self.cases(site, "test_score")
+        if found is None:
             return None
+        begun, place = found[0].stem.rsplit("test_score-", 1)
+        begun = begun.removesuffix("personal_")
+        try:
+            picture = found[0].with_name(f"{begun}cases-{place}.png").read_bytes()
+            sizes = found[0].with_name(f"{begun}sizes-{place}.csv").read_bytes().decode()
+        except OSError:
+            return None
+        return picture, read_csv_text(sizes)
 
     def scores_by_case(self, site: str, measurement: str) -> dict[str, float]:
         """Case -> its Dice; empty where no whole table of cases with names is there."""
-        score = self.closing(site, measurement)
-        if score is None:
-            return {}
-        try:
-            table = self.cases_behind(site, measurement, score.value) or []
-            scores = {case["case"]: float(case["dice"]) for case in table}
-        except (OSError, ValueError, KeyError):  # a damaged table
-            return {}
+        _, table = self.cases(site, measurement) or (None, [])
+        scores = {case["case"]: float(case["dice"]) for case in table if "case" in case}
         # Cases without names are numbered in the loader's order, which may differ from run to run.
         if len(scores) < len(table) or list(scores) == [str(n) for n in range(len(table))]:
             return {}
@@ -353,14 +329,12 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
         ConfigError: naming a folder that does not exist, or holds no run; or several that do not
             belong together, which are listed; or a single folder in place of a list.
     """
-    if isinstance(folders, (str, Path)):
-        raise ConfigError(f"several folders are expected: give a list, [{str(folders)!r}]")
+    if isinstance(folders, (str, Path)) or not folders:
+        raise ConfigError(f"several folders are expected: give a list, not {folders!r}")
     found: dict[Path, Path] = {}
     for folder in map(Path, folders):
         for run in _runs_of(folder):
             found.setdefault(run.resolve(), run)
-    if not found:
-        raise ConfigError("no run was given; name at least one folder with a ledger.jsonl")
     return list(found.values())
 
 
@@ -372,44 +346,35 @@ def find_run(folder: str | Path) -> Path:
     """
     runs = find_runs([folder])
     if len(runs) > 1:
-        raise _several_runs(Path(folder), runs)
+        raise _several_runs(folder, runs)
     return runs[0]
 
 
 def _runs_of(folder: Path) -> list[Path]:
     """The run directory ``folder``, those directly in it, or one further down."""
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise ConfigError(f"{folder} {what} ({folder.absolute()}): give the folder of a run")
+        raise ConfigError(f"{folder} is no folder ({folder.absolute()}): give the folder of a run")
     runs = runs_in(folder)
     if runs:
         return runs
     known: set[bytes] = set()
-    for depth in range(2, MOST_FOLDERS + 1):
-        for file in sorted(folder.glob("/".join(["*"] * depth) + "/ledger.jsonl")):
-            # A coalition that was trained for a valuation lies in its run; NVIDIA FLARE's server
-            # copies the results into its job.
-            inside = any(file.is_relative_to(run) for run in runs)
-            ledger = file.read_bytes()
-            if not inside and ledger not in known:
-                known.add(ledger)
-                runs.append(file.parent)
+    for file in sorted(folder.rglob("ledger.jsonl"), key=lambda file: (len(file.parts), file)):
+        # A coalition that was trained for a valuation lies in its run; NVIDIA FLARE's server
+        # copies the results into its job.
+        ledger = file.read_bytes()
+        if ledger not in known and not any(file.is_relative_to(run) for run in runs):
+            known.add(ledger)
+            runs.append(file.parent)
     if not runs:
         raise ConfigError(f"{folder} holds no run: there is no ledger.jsonl")
-    parents = {run.parent for run in runs}
-    strategies = (_read_object(runs[0].parent / "settings.json") or {}).get("strategies")
-    one_comparison = isinstance(strategies, list) and {run.name for run in runs} <= {*strategies}
-    if len(runs) > 1 and (len(parents) > 1 or not one_comparison):
+    if len({run.parent for run in runs}) > 1:
         raise _several_runs(folder, runs)
     return runs
 
 
-def _several_runs(folder: Path, runs: Sequence[Path]) -> ConfigError:
-    """Say that a folder holds several runs; of a comparison over seeds, also where its page is."""
-    listed = ", ".join(str(run) for run in runs)
-    page = folder / "comparison.html"
-    see = f". The page that compares them is {page}" if page.is_file() else ""
-    return ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}{see}")
+def _several_runs(folder: str | Path, runs: Sequence[Path]) -> ConfigError:
+    listed = ", ".join(map(str, runs))
+    return ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}")
 
 
 # ---- reading a run
@@ -462,13 +427,11 @@ def read_run(path: str | Path) -> Run:
     records, head = read_records_and_head(path)
     start = records[0]
     name = str(start.get("name", start["strategy"]))
-    # A comparison of several strategies has one settings.json beside their folders.
-    folder = path
-    config = _read_object(path / "settings.json")
-    if config is None:
-        shared = _read_object(path.resolve().parent / "settings.json") or {}
-        strategies = shared.get("strategies")
-        if isinstance(strategies, list) and name in strategies:
+    folder, config = path, recorded_config(path)
+    if not config:
+        # A comparison of several strategies has one settings.json beside their folders.
+        shared = recorded_config(path.resolve().parent)
+        if name in (shared.get("strategies") or ()):
             folder, config = path.resolve().parent, shared
     ends = [record for record in records if record["kind"] == "end"]
     return Run(
@@ -478,7 +441,7 @@ def read_run(path: str | Path) -> Run:
         start=start,
         rounds=[record for record in records if record["kind"] == "round"],
         end=ends[0] if ends else None,
-        config=config or {},
+        config=config,
         valuations=read_valuations(path),
         split=_read_splits(folder / "datalists"),
         digests=read_digests(folder / "datalists"),
@@ -514,37 +477,19 @@ def read_records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
         kind = str(record.get("kind"))
         if kind not in NEEDED:
             raise ConfigError(f"{file}, line {number}: 'kind' is {kind!r}, not of {[*NEEDED]}")
-        for key, form in NEEDED[kind].items():
-            if not isinstance(record.get(key), form):
-                raise ConfigError(
-                    f"{file}, line {number}: a record of kind {kind!r} needs {key!r} of the type "
-                    f"{form.__name__}, got {record.get(key)!r:.40}; restore the file from a copy"
-                )
+        if lacking := sorted(NEEDED[kind] - record.keys()):
+            raise ConfigError(f"{file}, line {number} lacks {lacking}: restore it from a copy")
     return records, heads[-1]
 
 
-def _read_object(file: Path) -> dict[str, Any] | None:
-    """The JSON object in ``file``; ``None`` where it is missing, damaged or something else."""
-    try:
-        return object_of_json(file.read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
 def _read_splits(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """site -> its data list, as a run in one process leaves it; a damaged list is not read."""
-    splits = {}
+    """site -> its data list, as a run in one process leaves it."""
+    splits: dict[str, dict[str, list[str]]] = {}
     for file in sorted(folder.glob("*.json")):
-        split = {}
-        try:
-            lists = object_of_json(file.read_bytes())
-            for part in ("training", "validation", "testing"):
-                images = [case["image"] for case in lists[part]]
-                names = ["\n".join(i) if isinstance(i, list) else str(i) for i in images]
-                split[part] = sorted(names)
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
-        splits[file.stem] = split
+        lists = object_of_json(file.read_bytes())
+        for part in ("training", "validation", "testing"):
+            images = [one_or_several(case["image"]) for case in lists[part]]
+            splits.setdefault(file.stem, {})[part] = sorted(map("\n".join, images))
     return splits
 
 
@@ -558,12 +503,8 @@ def read_valuations(run_dir: Path) -> list[dict[str, Any]]:
     for file in sorted((run_dir / "valuations").glob("*.json")):
         try:
             valuation = object_of_json(file.read_bytes())
-            for key, form in VALUATION.items():
-                if not isinstance(valuation.get(key), form):
-                    raise ValueError(f"{key} is {valuation.get(key)!r}")
-            for client, value in valuation["values"].items():
-                if not isinstance(value, dict) or not {"value", "stderr"} <= set(value):
-                    raise ValueError(f"the value of {client} is {value!r}")
+            if lacking := sorted(VALUATION - valuation.keys()):
+                raise ValueError(f"it lacks {lacking}")
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{file} is damaged: {error}. Remove it, and the same command with --resume True "

@@ -20,10 +20,13 @@ from scipy.spatial.distance import squareform
 
 from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
-from monai_fairfl.report.collect import Row, Run, numbers_by_class
+from monai_fairfl.report.collect import Row, Run
 from monai_fairfl.report.scores import Entry, half_width
 from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies.registry import shipped
+
+Points = dict[str, list[dict[str, Any]]]
+"""Site -> its numbers by round: ``"round"`` and ``"value"``."""
 
 SAME = 1e-9
 """A contribution that is no further from the weight than this is the weight."""
@@ -68,8 +71,7 @@ def own_contributions(run: Run) -> dict[str, Row]:
         return {}
     points = {site: run.series(site, "contribution") for site in run.sites}
     rounds = {row.round for rows in points.values() for row in rows}
-    per_round = run.start.get("clients_per_round")
-    draws_sites = per_round is not None and per_round < len(run.sites)
+    draws_sites = (run.start.get("clients_per_round") or math.inf) < len(run.sites)
     last: dict[str, int] = {}
     for record in run.rounds:
         if record["round"] in rounds:
@@ -78,37 +80,42 @@ def own_contributions(run: Run) -> dict[str, Row]:
     return {s: rows[-1] for s, rows in points.items() if rows and rows[-1].round == last.get(s)}
 
 
-def credit_of(run: Run) -> dict[str, dict[str, float]]:
+def credit_of(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Rule -> site -> share, in sum 1; who divides something must choose one of the rules.
 
     ``Images`` of an epoch; ``Weight``, the mean over all rounds, 0 in one without the site's
-    update; the method's own contributions, where it estimates some; and each valuation.
+    update; the method's own contributions, where it estimates some; and each valuation of a single
+    run. Over several runs it is the mean of those that have one.
     """
-    weights = {site: run.series(site, "weight") for site in run.sites}
-    rules = {
-        "Images": shares_of(run.last_reported("samples")),
-        # The shares of sums over the same rounds are those of means over them.
-        "Weight": shares_of({s: sum(row.value for row in w) for s, w in weights.items() if w}),
-    }
-    if estimates_contributions(run):
-        own = own_contributions(run)
-        rules[f"{run.method}'s own"] = shares_of({site: row.value for site, row in own.items()})
-    for valuation in run.valuations:
-        if is_current(valuation, run):
-            rules[valuation["name"]] = dict(valuation["shares"])
-    return rules
+    shares: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        weights = {s: [row.number.value for row in run.series(s, "weight")] for s in run.sites}
+        rules = {
+            "Images": shares_of(run.last_reported("samples")),
+            # The shares of sums over the same rounds are those of means over them.
+            "Weight": shares_of({site: sum(found) for site, found in weights.items() if found}),
+        }
+        if estimates_contributions(run):
+            own = {site: row.number.value for site, row in own_contributions(run).items()}
+            rules[f"{run.method}'s own"] = shares_of(own)
+        rules |= {one["name"]: one["shares"] for one in run.valuations if is_current(one, run)}
+        for rule, of_sites in rules.items():
+            for site, share in of_sites.items():
+                shares.setdefault(rule, {}).setdefault(site, []).append(share)
+    credit: dict[str, dict[str, float]] = {}
+    for rule, found in shares.items():
+        credit[rule] = {site: sum(of_runs) / len(of_runs) for site, of_runs in found.items()}
+    return credit
 
 
 def is_weight(run: Run) -> bool:
     """Whether a method's contributions are nothing but its weights, as FedCE's are."""
-    known = False
+    differences = []
     for site in run.sites:
-        weights = {row.round: row.value for row in run.series(site, "weight")}
+        weights = {row.round: row.number.value for row in run.series(site, "weight")}
         for row in run.series(site, "contribution"):
-            known = True
-            if abs(row.value - weights.get(row.round, math.inf)) > SAME:
-                return False
-    return known
+            differences.append(abs(row.number.value - weights.get(row.round, math.inf)))
+    return bool(differences) and max(differences) <= SAME
 
 
 def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
@@ -118,90 +125,78 @@ def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
     the range, since folds share training cases; of one run the newest with the range over rounds.
 
     Returns:
-        ``value``; ``share`` of the sum over the sites that have one in the same round, ``None``
-        where values cannot be added up; ``images``, the share of the images of the same sites;
-        ``ratio``, the one over the other, or over an even share; ``least`` and ``most``;
-        ``interval``, whether these are a confidence interval; ``round`` of the value, ``None``
-        where it is the last one.
+        ``value``; ``ratio`` of its share, over the sites with a value of the same round, to the
+        share of the images of the same sites, or to an even share, ``None`` where values cannot be
+        added up; ``least`` and ``most``; ``interval``, whether these are a confidence interval;
+        ``round`` of the value, ``None`` where it is the last one.
     """
     run = entry.run
     own = own_contributions(run)
     # Site -> the values behind its own, and the values of the sites that are counted with it.
     values: dict[str, list[float]] = {}
     together: dict[str, dict[str, float]] = {}
-    seeds = dict.fromkeys(one.seed for one in entry.runs)
+    seeds = {one.seed for one in entry.runs}
     if len(entry.runs) > 1:
-        for seed in seeds:
-            of_seed: dict[str, list[float]] = {}
-            for one in entry.runs:
-                for site, row in own_contributions(one).items() if one.seed == seed else ():
-                    of_seed.setdefault(site, []).append(row.value)
-            for site, of_folds in of_seed.items():
+        by_seed: dict[tuple[str, Any], list[float]] = {}
+        for one in entry.runs:
+            for site, row in own_contributions(one).items():
                 # A seed's contribution is the mean over its folds.
-                values.setdefault(site, []).extend([mean(of_folds)] if len(seeds) > 1 else of_folds)
-        together = dict.fromkeys(sorted(values), {s: mean(found) for s, found in values.items()})
+                key = (site, one.seed if len(seeds) > 1 else one.fold)
+                by_seed.setdefault(key, []).append(row.number.value)
+        for (site, _), of_folds in by_seed.items():
+            values.setdefault(site, []).append(mean(of_folds))
+        together = dict.fromkeys(values, {s: mean(found) for s, found in values.items()})
     elif own:
-        series = {site: run.series(site, "contribution") for site in run.sites}
-        of_round = {
-            (s, point.round): point.value for s, points in series.items() for point in points
-        }
-        for site, rows in series.items():
-            if rows:
-                values[site] = [row.value for row in rows]
-                together[site] = {s: v for (s, n), v in of_round.items() if n == rows[-1].round}
+        of_round: dict[int, dict[str, float]] = {}
+        for site in run.sites:
+            for row in run.series(site, "contribution"):
+                of_round.setdefault(row.round, {})[site] = row.number.value
+                values.setdefault(site, []).append(row.number.value)
+                together[site] = of_round[row.round]
 
     images = shares_of(run.last_reported("samples"))
     known = shipped().get(run.strategy)
     contributions = {}
     for site, alike in together.items():
-        share = ratio = of_images = number = None
-        known_images = {other: images[other] for other in alike if images.get(other)}
-        if site in known_images:
-            of_images = known_images[site] / sum(known_images.values())
+        of_site, number, ratio = values[site], None, None
         is_additive = known and known.additive or abs(sum(alike.values()) - 1) < 0.02
         if is_additive and (len(entry.runs) > 1 or site in own):
-            share = shares_of(alike)[site]
-        if share is not None and (of_images or len(alike) > 1):
-            ratio = share / (of_images or 1 / len(alike))
-        of_site, interval = values[site], len(seeds) > 1 and len(values[site]) > 1
+            of_images = sum(images.get(other, 0) for other in alike)
+            even = 1 / len(alike)
+            ratio = shares_of(alike)[site] / (
+                images[site] / of_images if images.get(site) else even
+            )
         least, most = (min(of_site), max(of_site)) if len(of_site) > 1 else (None, None)
+        interval = len(seeds) > 1 and len(of_site) > 1
         if interval:
             width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
             least, most = alike[site] - width, alike[site] + width
         elif len(entry.runs) == 1:
             last = run.series(site, "contribution")[-1].round
             number = last if last < len(run.rounds) - 1 else None
-        found = {"value": alike[site], "share": share, "images": of_images, "ratio": ratio}
-        ends = {"least": least, "most": most, "interval": interval}
-        contributions[site] = {**found, **ends, "round": number}
+        found = {"value": alike[site], "ratio": ratio, "round": number}
+        contributions[site] = {**found, "least": least, "most": most, "interval": interval}
     return contributions
 
 
-def worth_of(run: Run) -> tuple[str | None, dict[str, dict[str, Any]]]:
-    """The valuation that says what each site is worth, and site -> its value, error and share.
+def worth_of(valuations: Sequence[Mapping[str, Any]]) -> tuple[str | None, dict[str, Any]]:
+    """The valuation that says what each site is worth, and site -> its value and standard error.
 
     First one in which no hospital's own scores count for itself.
     """
-    current = [found for found in run.valuations if is_current(found, run)]
-    if not current:
+    if not valuations:
         return None, {}
-    chosen = min(current, key=lambda found: found.get("judged_by") != "others")
-    shares = chosen["shares"]
-    return chosen["name"], {s: {**v, "share": shares.get(s)} for s, v in chosen["values"].items()}
+    chosen = min(valuations, key=lambda found: found.get("judged_by") != "others")
+    return chosen["name"], chosen["values"]
 
 
-def points_of(run: Run, name: str) -> dict[str, list[dict[str, Any]]]:
-    """site -> its numbers by round: ``"round"``, ``"value"``, ``"stderr"`` and ``"n"``."""
-    points = {}
-    for site in run.sites:
-        rows = run.series(site, name)
-        points[site] = [
-            {"round": r.round, "value": r.value, "stderr": r.stderr, "n": r.n} for r in rows
-        ]
-    return points
+def points_of(run: Run, name: str) -> Points:
+    """site -> its numbers by round."""
+    found = {site: run.series(site, name) for site in run.sites}
+    return {s: [{"round": r.round, "value": r.number.value} for r in of] for s, of in found.items()}
 
 
-def dice_points(run: Run) -> dict[str, list[dict[str, Any]]]:
+def dice_points(run: Run) -> Points:
     """site -> validation Dice of the model that it would use after 0, 1, ... rounds of training."""
     points = {}
     for site in run.sites:
@@ -209,11 +204,11 @@ def dice_points(run: Run) -> dict[str, list[dict[str, Any]]]:
         closing = run.closing(site, "score")
         if closing is not None:
             dice[len(run.rounds)] = closing
-        points[site] = [{"round": number, **found._asdict()} for number, found in dice.items()]
+        points[site] = [{"round": number, "value": found.value} for number, found in dice.items()]
     return points
 
 
-def over_runs(runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
+def over_runs(runs: Sequence[Points]) -> Points:
     """Several seeds or folds as one series: the mean, and a band from the least to the most.
 
     Only of the rounds that every run has.
@@ -223,13 +218,13 @@ def over_runs(runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) -> dict
     {'elm': [{'round': 0, 'value': 0.5, 'least': 0.25, 'most': 0.75}]}
     """
     if len(runs) == 1:
-        return dict(runs[0])
+        return runs[0]
     values: dict[str, dict[int, list[float]]] = {}
     for by_site in runs:
         for site, points in by_site.items():
             for point in points:
                 values.setdefault(site, {}).setdefault(point["round"], []).append(point["value"])
-    series: dict[str, Any] = {}
+    series: Points = {}
     for site, by_round in values.items():
         series[site] = []
         for number, found in sorted(by_round.items()):
@@ -239,29 +234,17 @@ def over_runs(runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) -> dict
     return series
 
 
-def details_of(run: Run) -> dict[str, Any]:
-    """The method's own quantities, beyond weights and contributions.
-
-    Returns:
-        ``"by_round"``: name -> site -> points ``{"round", "value"}``; ``"last_round"``: name ->
-        ``{"round", "sites"}``, the newest site -> class or layer -> value.
-    """
-    by_round: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    last_round: dict[str, dict[str, Any]] = {}
+def details_of(run: Run) -> dict[str, Points]:
+    """Name -> points of the method's own quantities, beyond weights and contributions."""
+    details: dict[str, Points] = {}
     for record in run.rounds:
-        number = record["round"]
         for name, values in record["details"].items():
             for site, value in values.items():
-                if isinstance(value, Mapping) and "stderr" not in value:
-                    if last_round.get(name, {}).get("round") != number:
-                        last_round[name] = {"round": number, "sites": {}}
-                    by_class = {key: number_in(item) for key, item in value.items()}
-                    last_round[name]["sites"][site] = by_class
-                elif number_in(value) is not None:
-                    found = numbers_by_class(value)["mean"].value
-                    points = by_round.setdefault(name, {}).setdefault(site, [])
-                    points.append({"round": number, "value": found})
-    return {"by_round": by_round, "last_round": last_round}
+                # Quantities of classes or layers are in the ledger only.
+                if number_in(value) is not None:
+                    point = {"round": record["round"], "value": number_in(value)}
+                    details.setdefault(name, {}).setdefault(site, []).append(point)
+    return details
 
 
 def similarity_of(run: Run) -> dict[str, Any] | None:

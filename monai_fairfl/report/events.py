@@ -46,10 +46,10 @@ def events_of(run: Run) -> Iterator[dict[str, Any]]:
         about = {"strategy": run.name, "round": record.get("round", "end")}
         for key, kind in KINDS.items():
             for site, reason in sorted((record.get(key) or {}).items()):
-                if key == "not_finite":
-                    reason = "dropped measurements: " + ", ".join(reason)
-                if key == "dropped":
+                if isinstance(reason, dict):
                     reason = "; ".join(f"{name}: {why}" for name, why in reason.items())
+                if isinstance(reason, list):
+                    reason = ", ".join(reason)
                 yield {**about, "site": site, "kind": kind, "text": str(reason)}
 
 
@@ -89,7 +89,7 @@ def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         found.setdefault(key, dict(event))
         of_event = spans.setdefault(key, [])
         number = event["round"]
-        if of_event and isinstance(number, int) and of_event[-1][1] == number - 1:
+        if of_event and number != "end" and of_event[-1][1] == number - 1:
             of_event[-1][1] = number
         else:
             of_event.append([number, number])
@@ -109,18 +109,18 @@ def touched_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     for record in (record for run in runs for record in run.rounds):
-        number = record["round"]
-        for site, verdicts in record["verdicts"].items():
+        limited = [site for site, note in record["notes"].items() if LIMITED in str(note)]
+        for site in {*record["verdicts"], *limited}:
             # A flag changes nothing; a guard that acts twice in a round is counted once.
+            verdicts = record["verdicts"].get(site, ())
             acted = {v["guard"]: v["action"] for v in verdicts if v["action"] != "flag"}
+            if acted or site in limited:
+                found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
             for guard, action in acted.items():
-                of = found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
                 what = "refused" if action == "quarantine" else "changed"
-                of[what].setdefault(guard, []).append(number)
-        for site, note in record["notes"].items():
-            if LIMITED in str(note):
-                of = found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
-                of["limited"].append(number)
+                found[site][what].setdefault(guard, []).append(record["round"])
+            if site in limited:
+                found[site]["limited"].append(record["round"])
     return found
 
 
@@ -138,7 +138,7 @@ def often_touched(runs: Sequence[Run]) -> set[str]:
     return sites
 
 
-def touched_words(touched: Mapping[str, Any] | None, rounds: int) -> list[str]:
+def touched_words(touched: Mapping[str, Any], rounds: int) -> list[str]:
     """What guards and limits did with one site, in words.
 
     >>> touched_words({"refused": {"Noise": [0, 1]}, "changed": {}, "limited": [1]}, 2)
@@ -146,9 +146,9 @@ def touched_words(touched: Mapping[str, Any] | None, rounds: int) -> list[str]:
     """
     words = []
     for what in ("refused", "changed"):
-        for guard, numbers in (touched or {}).get(what, {}).items():
+        for guard, numbers in touched[what].items():
             words.append(f"update {what} in {len(numbers)} of {rounds} rounds ({guard})")
-    if touched and touched["limited"]:
+    if touched["limited"]:
         words.append(f"own report limited in {len(touched['limited'])} of {rounds} rounds")
     return words
 
@@ -156,12 +156,16 @@ def touched_words(touched: Mapping[str, Any] | None, rounds: int) -> list[str]:
 def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> list[str]:
     """What a reader must know before comparing, a sentence each without its full stop."""
     runs = [run for entry in entries for run in entry.runs]
-    return [
-        *(line for group in groups for line in _differences(group, len(groups))),
-        *_different_structures(runs, entries[0].measurement),
-        *_scored_otherwise(runs),
-        *(line for run in runs for line in _suspicions(run)),
-    ]
+    lines = [line for group in groups for line in _differences(group, len(groups))]
+    lines += _different_structures(runs, entries[0].measurement)
+    lines += [line for run in runs for line in _scored_otherwise(run)]
+    for run in runs:
+        outdated = [one["name"] for one in run.valuations if not is_current(one, run)]
+        if outdated:
+            why = "because the run has trained more rounds since: value it again"
+            lines.append(f"{run.name}: {', '.join(outdated)} is not shown, {why}")
+    # Those of a site are the same in every run.
+    return list(dict.fromkeys(lines))
 
 
 def _differences(group: Sequence[Entry], groups: int) -> Iterator[str]:
@@ -170,17 +174,15 @@ def _differences(group: Sequence[Entry], groups: int) -> Iterator[str]:
     subject = "The runs" if groups == 1 else names_of(runs)
     facts: dict[str, list[Any]] = {
         "sites": [run.sites for run in runs],
-        "seeds": [run.seed for run in runs],
         "numbers of rounds": [len(run.rounds) for run in runs],
         "initial models": [run.start.get("model") for run in runs],
-        "training cases": [run.last_reported("cases") for run in runs],
         "images per epoch": [run.last_reported("samples") for run in runs],
         "groups": [run.start.get("groups") or {} for run in runs],
         "scored cases": [{s: number.n for s, number in e.scores.items()} for e in group],
     }
-    for fact, values in facts.items():
-        if any(value != values[0] for value in values):
-            yield f"{subject} differ in their {fact}: their scores are not strictly comparable"
+    differing = [fact for fact, found in facts.items() if any(one != found[0] for one in found)]
+    if differing:
+        yield f"{subject} differ in their {', '.join(differing)}: compare their scores with care"
     yield from settings_warnings(runs, subject)
 
 
@@ -195,53 +197,19 @@ def _different_structures(runs: Sequence[Run], measurement: str) -> Iterator[str
     for site, found in sorted(labels.items()):
         sites_of.setdefault(tuple(sorted(found - {"mean"})), []).append(site)
     if len(sites_of) > 1:
-        words = [
-            f"{', '.join(s)}: {', '.join(of) or 'one structure'}" for of, s in sites_of.items()
-        ]
+        words = [f"{', '.join(s)}: {', '.join(of) or 'one class'}" for of, s in sites_of.items()]
         yield (
             "A site's Dice is the mean over the structures that it labels, and the sites label "
             f"different ones ({'; '.join(words)})"
         )
 
 
-def _scored_otherwise(runs: Sequence[Run]) -> list[str]:
-    """Sites whose test cases are used elsewhere too, or have empty labels."""
-    found = {}
-    for run in runs:
-        for site in run.sites:
-            score, boundary = run.closing(site, "test_score"), run.closing(site, "test_hd95")
-            validation, training = run.closing(site, IN_VALIDATION), run.closing(site, IN_TRAINING)
-            if validation is not None and training is not None:
-                found[site, "used"] = (
-                    f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
-                    f"{training.value:g} in training and {validation.value:g} in validation"
-                )
-                if validation.value == validation.n and training.value == 0:
-                    words = "its evaluator scores its validation cases, so this is validation Dice"
-                    found[site, "used"] = f"{site}: {words}"
-            # A label without a structure has a surface distance, and no Dice.
-            scored = (score.n if score is not None else None) or 0
-            empty = (boundary.n or 0) - scored if boundary is not None else 0
-            if boundary is not None and empty > 0:
-                found[site, "empty"] = (
-                    f"{site}: {empty} of {boundary.n} test labels are empty: no Dice"
-                )
-    return [found[key] for key in sorted(found)]
-
-
-def _suspicions(run: Run) -> Iterator[str]:
-    """Outdated valuations, and sites whose free-rider score stands out."""
-    for valuation in run.valuations:
-        if not is_current(valuation, run):
+def _scored_otherwise(run: Run) -> Iterator[str]:
+    """Sites whose test cases are used elsewhere too."""
+    for site in run.sites:
+        validation, training = run.closing(site, IN_VALIDATION), run.closing(site, IN_TRAINING)
+        if validation is not None and training is not None:
             yield (
-                f"{run.name}: {valuation['name']} is not shown, because the run has trained more "
-                "rounds since; value the run again, with --resume True"
+                f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
+                f"{training.value:g} in training and {validation.value:g} in validation"
             )
-    _, flagged = free_rider_scores(run)
-    for site, number in flagged.items():
-        yield (
-            f"In {run.name}, the free-rider score of {site} was above {FACTOR:g} times the median "
-            f"of the other sites' in {ROUNDS} consecutive rounds, the last of them round {number}. "
-            "Honest sites that are unlike the others score high, too: this is a reason to ask, not "
-            "a proof"
-        )

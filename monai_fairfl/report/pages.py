@@ -40,9 +40,6 @@ BY_ROUND = {
 }
 """Series of a strategy -> title of its drawing, and the names of its axes."""
 
-Seconds = Mapping[str, Mapping[int, float]]
-"""Run -> round -> seconds that it took, which differ between equal runs."""
-
 
 def write_pages(report: Mapping[str, Any], folder: Path, name: str, runs: Sequence[Run]) -> None:
     """Write the consortium's page, and ``site_reports/SITE.html`` for each site.
@@ -66,7 +63,7 @@ def write_pages(report: Mapping[str, Any], folder: Path, name: str, runs: Sequen
             f"{name} needs jinja2 and matplotlib ({error}); all other files are written without "
             'them: pip install "monai_fairfl[report]"'
         ) from error
-    pages = {folder / name: render(report, {run.name: run.schedule.seconds for run in runs})}
+    pages = {folder / name: render(report, runs)}
     focus = report["decision"]["strategy"]
     shown = [run for run in runs if focus and run.name in report["strategies"][focus]["runs"]]
     for site, file in file_names(report["sites"]).items():
@@ -97,60 +94,57 @@ def file_names(sites: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
     return names
 
 
-def render(report: Mapping[str, Any], seconds: Seconds) -> str:
+def render(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
     """The consortium's page."""
-    decision = report["decision"]
     order = list(VERDICTS)
-    hospitals = decision["hospitals"]
+    hospitals = report["decision"]["hospitals"]
     by_trouble = sorted(hospitals, key=lambda site: order.index(hospitals[site]["verdict"]))
     shown = shown_strategies(report)
     scores: dict[str, dict[str, Any]] = {}
     for site in by_trouble:
         results = {name: report["strategies"][name]["sites"].get(site, {}) for name in shown}
         scores[site] = {name: result.get("score") for name, result in results.items()}
-    values = {
-        "sites": by_trouble,
-        "shown": shown,
-        "headline": headline(report),
-        "first_look": first_look_lines(report),
-        "files": {
-            site: f"{SITE_REPORTS}/{file}" for site, file in file_names(report["sites"]).items()
-        },
-        "chart": "",
-        "figures": _figures(report, seconds),
-        "events": grouped(report["events"]),
-        "free_riding": grouped(report["free_riding"]),
-    }
+    chart = ""
     if any(score for of_site in scores.values() for score in of_site.values()):
-        cases = CASES_OF[report["measurement"]]
-        values["chart"] = dots(scores, f"{cases.capitalize()} Dice")
-    return _filled("report.html.jinja", report, values)
+        chart = dots(scores, f"{CASES_OF[report['measurement']].capitalize()} Dice")
+    return _filled(
+        "report.html.jinja",
+        report,
+        sites=by_trouble,
+        shown=shown,
+        scores=scores,
+        headline=headline(report),
+        first_look=first_look_lines(report),
+        files=file_names(report["sites"]),
+        chart=chart,
+        figures=_figures(report, runs),
+        events=grouped(report["events"]),
+        free_riding=grouped(report["free_riding"]),
+    )
 
 
-def _figures(report: Mapping[str, Any], seconds: Seconds) -> dict[str, list[str]]:
+def _figures(report: Mapping[str, Any], runs: Sequence[Run]) -> dict[str, list[str]]:
     """Title -> drawings, one for each strategy that has points."""
     figures: dict[str, list[str]] = {}
 
     def draw(title: str, name: str, series: Mapping[str, Any], x: str, y: str) -> None:
-        drawn = lines({s: series.get(s, []) for s in report["sites"]}, f"{title}, {name}", x, y)
+        drawn = lines(series, f"{title}, {name}" if name else title, x, y)
         if drawn is not None:
             figures.setdefault(title, []).append(drawn)
 
     for name, found in report["strategies"].items():
-        for key, (title, x, y) in BY_ROUND.items():
-            own = found["estimates_contributions"] and not found["own_is_weight"]
-            if key != "contributions" or own:
-                draw(title, name, found["series"][key], x, y)
-        for title, series in found["details"]["by_round"].items():
-            draw(f"The method's own: {title}", name, series, "round", title)
-    points = {}
-    for name, of_run in seconds.items():
-        points[name] = [
-            {"round": number, "value": value} for number, value in sorted(of_run.items())
-        ]
-    drawn = lines(points, "Time of a round", "round", "seconds")
-    if drawn is not None:
-        figures["Time of a round"] = [drawn]
+        all_series = [(*BY_ROUND[key], found["series"][key]) for key in BY_ROUND]
+        if not found["estimates_contributions"] or found["own_is_weight"]:
+            del all_series[list(BY_ROUND).index("contributions")]
+        for title, series in found["details"].items():
+            all_series.append((f"The method's own: {title}", "round", title, series))
+        for title, x, y, series in all_series:
+            draw(title, name, {site: series.get(site, []) for site in report["sites"]}, x, y)
+    seconds = {}
+    for run in runs:
+        took = sorted(run.schedule.seconds.items())
+        seconds[run.name] = [{"round": number, "value": value} for number, value in took]
+    draw("Time of a round", "", seconds, "round", "seconds")
     return figures
 
 
@@ -167,19 +161,18 @@ def render_site(
     mine = {n: found for n, found in report["strategies"].items() if site in found["sites"]}
     series = {name: found["series"]["dice"].get(site, []) for name, found in mine.items()}
     events = grouped([*report["events"], *report["free_riding"]])
-    values = {
-        "site": site,
-        "mine": mine,
-        "hospital": report["decision"]["hospitals"][site],
-        "drawing": lines(series, *BY_ROUND["dice"]),
-        "picture": None,
+    return _filled(
+        "site.html.jinja",
+        report,
+        site=site,
+        mine=mine,
+        hospital=report["decision"]["hospitals"][site],
+        drawing=lines(series, *BY_ROUND["dice"]),
+        picture=base64.b64encode(pictures[0]).decode() if pictures else None,
+        sizes=points(pictures[1]) if pictures else None,
         # The reasons of events may name other sites and their numbers.
-        "events": [event for event in events if event["site"] == site],
-    }
-    if pictures is not None:
-        values["picture"] = base64.b64encode(pictures[0]).decode()
-        values["sizes"] = points(pictures[1])
-    return _filled("site.html.jinja", report, values)
+        events=[event for event in events if event["site"] == site],
+    )
 
 
 def dice_words(value: float | None) -> str:
@@ -191,18 +184,11 @@ def dice_words(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _filled(template: str, report: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+def _filled(template: str, report: Mapping[str, Any], **values: Any) -> str:
     """A template with its values, all of them escaped but drawings."""
-    about = {"report": report, "decision": report["decision"], "verdicts": VERDICTS, "floor": FLOOR}
-    about |= {
-        "interval": interval_words,
-        "dice": dice_words,
-        "margin": MARGIN,
-        "cases_of": CASES_OF,
-    }
-    about |= {"metrics": report.get("metrics", {}), "notes": report.get("notes", [])}
-    about |= {"last_mile": LAST_MILE, "factor": FACTOR, "rounds_in_row": ROUNDS}
-    return str(_environment().get_template(template).render({**about, **values}))
+    about = {"metrics": report.get("metrics", {}), "notes": report.get("notes", [])}
+    about |= {"report": report, "decision": report["decision"]}
+    return str(_environment().get_template(template).render(**about, **values))
 
 
 @cache
@@ -210,12 +196,23 @@ def _environment() -> Any:
     """What compiles the templates, each once."""
     import jinja2
 
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, ""),
         autoescape=True,
         extensions=["jinja2.ext.do"],
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,
     )
+    environment.globals.update(
+        verdicts=VERDICTS,
+        floor=FLOOR,
+        margin=MARGIN,
+        factor=FACTOR,
+        rounds_in_row=ROUNDS,
+        cases_of=CASES_OF,
+        last_mile=LAST_MILE,
+        interval=interval_words,
+        dice=dice_words,
+    )
+    return environment

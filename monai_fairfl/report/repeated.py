@@ -19,11 +19,10 @@ from typing import Any
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import to_json
 from monai_fairfl.report.collect import Number, Run, load_runs
-from monai_fairfl.report.csv_files import CASE_COLUMNS, case_rows
-from monai_fairfl.report.pages import write_pages
 from monai_fairfl.report.partners import CLOSING
 from monai_fairfl.report.scores import CASES_OF, Entry
 from monai_fairfl.report.summary import find_references, summarise
+from monai_fairfl.report.write import CASE_COLUMNS, case_rows, write_files
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
@@ -83,9 +82,8 @@ def write_comparison(
     ...
     monai_fairfl.errors.FederationError: nothing can be compared, ... FedAvg, seed 0: no disk
     """
-    reasons = dict(failed or {})
     if not runs:
-        words = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        words = "; ".join(f"{name}: {reason}" for name, reason in (failed or {}).items())
         raise FederationError(f"nothing can be compared, because no training finished: {words}")
     trainings = load_runs(runs)
     warnings: list[str] = []
@@ -102,16 +100,11 @@ def write_comparison(
         "plan": {name: value for name, value in plan.items() if name != "data"},
         **compared,
         **summarise([entries], measurement, warnings),
-        "failed": reasons,
+        "failed": dict(failed or {}),
     }
-    files = {
-        "comparison.json": json.dumps(comparison, indent=2, allow_nan=False) + "\n",
-        "comparison.csv": comparison_csv(comparison),
-    }
-    for name, text in files.items():
-        write_atomically(out / name, text.encode(errors="replace"))
-    # The page goes last: the numbers are written where jinja2 is missing.
-    write_pages(comparison, out, "comparison.html", trainings)
+    write_files(
+        out, comparison, "comparison", trainings, {"comparison": comparison_csv(comparison)}
+    )
     return comparison
 
 
@@ -165,17 +158,13 @@ def _compared(
     """
     sites_of = {n: {score.site for score in scores.get(f"{n}:dice", ())} for n in CLOSING}
     everyone = set().union(*sites_of.values())
-    ranked = sorted((n for n in CLOSING if sites_of[n]), key=lambda n: sites_of[n] != everyone)
-    if not ranked:
-        raise ConfigError(
-            f"no case has a score ({', '.join(CLOSING)}): the runs must share their cases, and "
-            "close with one of these measurements"
-        )
-    measurement = ranked[0]
+    if not everyone:
+        raise ConfigError(f"no case has a score ({', '.join(CLOSING)}): the runs must share cases")
+    # That of most sites, and of test cases where both are of all.
+    measurement = max(CLOSING, key=lambda name: len(sites_of[name]))
     main = f"{measurement}:dice"
     metrics: dict[str, Any] = {main: _plain(scores[main], strategies)}
-    missing = {site for run in runs for site in run.sites} - sites_of[measurement]
-    for site in sorted(missing):
+    for site in sorted({site for run in runs for site in run.sites} - sites_of[measurement]):
         words = f"site {site} is left out: it has no score of a {CASES_OF[measurement]} case"
         metrics[main]["left_out"].append(words)
     seeds = metrics[main]["seeds"]
@@ -185,11 +174,11 @@ def _compared(
         notes.append(
             f"{', '.join(few)} tested fewer than {ENOUGH_CASES} cases: the interval is too narrow."
         )
-    if measurement != CLOSING[0]:
-        untested = ", ".join(sorted(everyone - sites_of[CLOSING[0]]))
+    untested = sorted(everyone - sites_of[CLOSING[0]])
+    if untested:
         notes.append(
-            f"No test case of {untested} was scored: these are validation cases of all hospitals, "
-            "on which models were chosen."
+            f"No test case of {', '.join(untested)} was scored: these are validation cases of all "
+            "hospitals, on which models were chosen."
         )
     for metric in sorted(scores):
         if metric not in metrics and metric.startswith(f"{measurement}:"):
@@ -202,13 +191,10 @@ def _compared(
 
 def _plain(scores: Sequence[CaseScore], strategies: Sequence[str]) -> dict[str, Any]:
     """A comparison as JSON has it: ``null`` for what is not known."""
-    found = asdict(compare_paired(scores, strategies))
-    for standing in found["strategies"]:
-        standing["by_seed"] = {str(seed): value for seed, value in standing["by_seed"].items()}
-    for pair in found["pairs"]:
-        # asdict leaves a named tuple as it is.
-        pair["difference"] = pair["difference"]._asdict()
-    plain: dict[str, Any] = to_json(found)
+    compared = compare_paired(scores, strategies)
+    pairs = [asdict(pair) | {"difference": pair.difference._asdict()} for pair in compared.pairs]
+    # JSON's keys are texts.
+    plain: dict[str, Any] = json.loads(json.dumps(to_json(asdict(compared) | {"pairs": pairs})))
     return plain
 
 
@@ -224,14 +210,13 @@ def _scores_by_metric(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[CaseS
         about = [row[name] for name in ("strategy", "seed", "fold", "site", "case", "value")]
         scores.setdefault(row["metric"], []).append(CaseScore(*about))
     for metric, of_metric in scores.items():
+        if metric.startswith(f"{CLOSING[0]}:"):
+            continue
         by_fold: dict[tuple[str, int, str, str], dict[int | None, float]] = {}
+        common: dict[tuple[str, str], set[int | None]] = {}
         for score in of_metric:
             key = (score.strategy, score.seed, score.site, score.case)
             by_fold.setdefault(key, {})[score.fold] = score.value
-        given_twice = sum(len(folds) for folds in by_fold.values()) < len(of_metric)
-        if given_twice or metric.startswith(f"{CLOSING[0]}:"):
-            continue  # compare_paired refuses the one by its name
-        common: dict[tuple[str, str], set[int | None]] = {}
         for (*_, site, case), folds in by_fold.items():
             common.setdefault((site, case), set(folds)).intersection_update(folds)
         scores[metric] = []
@@ -255,13 +240,13 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
     rows: list[dict[str, Any]] = []
     for metric, found in comparison["metrics"].items():
         for standing in found["strategies"]:
+            numbers = [("mean", {"value": standing["mean"]}), ("std", {"value": standing["std"]})]
+            numbers.append(("rank", {"value": standing["mean_rank"]}))
+            for key in ("seed", "site"):
+                for name, value in standing[f"by_{key}"].items():
+                    numbers.append((f"mean_of_{key}", {key: name, "value": value}))
             about = {"metric": metric, "strategy": standing["strategy"]}
-            for quantity, key in (("mean", "mean"), ("std", "std"), ("rank", "mean_rank")):
-                rows.append({**about, "quantity": quantity, "value": standing[key]})
-            for seed, value in standing["by_seed"].items():
-                rows.append({**about, "quantity": "mean_of_seed", "seed": seed, "value": value})
-            for site, value in standing["by_site"].items():
-                rows.append({**about, "quantity": "mean_of_site", "site": site, "value": value})
+            rows += [{**about, "quantity": quantity, **number} for quantity, number in numbers]
         for pair in found["pairs"]:
             value = pair["difference"]["estimate"]
             row = {"metric": metric, "quantity": "difference", "value": value}

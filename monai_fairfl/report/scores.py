@@ -91,33 +91,28 @@ def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
     shown, rounds = measurement, len(run.rounds)
     found = {site: run.closing(site, measurement) for site in run.sites}
     if not any(found.values()):
-        newest = {site: run.newest_dice(site) for site in run.sites}
-        shown, rounds = DURING_TRAINING, max(
-            (item[0] for item in newest.values() if item), default=0
-        )
-        found = {s: item[1] if item and item[0] == rounds else None for s, item in newest.items()}
+        newest = {site: run.newest_dice(site) or (0, None) for site in run.sites}
+        shown, rounds = DURING_TRAINING, max(number for number, _ in newest.values())
+        found = {site: dice for site, (number, dice) in newest.items() if number == rounds}
 
     scores = {}
-    for site, number in found.items():
-        if number is None:
-            continue
-        if -1e-6 <= number.value <= 1 + 1e-6:
-            scores[site] = number._replace(value=min(max(number.value, 0.0), 1.0))
-        else:
+    for site, dice in found.items():
+        if dice is not None and -1e-6 <= dice.value <= 1 + 1e-6:
+            scores[site] = dice._replace(value=min(max(dice.value, 0.0), 1.0))
+        elif dice is not None:
             warnings.append(
                 f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out"
             )
-    without = sorted(set(run.sites) - set(scores))
+    without = [site for site in run.sites if site not in scores]
     if scores and without:
         warnings.append(
             f"{run.name}: no Dice of {', '.join(without)}; its mean, deviation, worst site, gap "
             f"and index are of {len(scores)} of {len(run.sites)} sites"
         )
-    cases = {}
-    if shown in CLOSING:
-        for site in run.sites:
-            by_case = run.scores_by_case(site, shown)
-            cases[site] = {case: [value] for case, value in by_case.items()}
+    cases: dict[str, dict[str, list[float]]] = {}
+    for site in run.sites if shown in CLOSING else ():
+        by_case = run.scores_by_case(site, shown)
+        cases[site] = {case: [value] for case, value in by_case.items()}
     return Entry(run.name, [run], shown, rounds, scores, cases)
 
 
@@ -152,49 +147,49 @@ def difference(one: Entry, other: Entry | None, site: str) -> dict[str, Any] | N
     Returns:
         ``value``; ``stderr``, its standard error; ``n``, the cases behind it; ``low`` and ``high``,
         its 95 % interval; ``within_noise``, whether 0 is inside; ``paired``, whether the error is
-        of the differences case by case. Without known cases the two scores are taken as
+        of the differences case by case; ``seeds``, the least and the largest value of several
+        seeds. Without known cases the two scores are taken as
         independent, which mostly overstates the error. Over several seeds the interval is the
         bootstrap over seeds and cases, and never narrower than Student's over the cases.
     """
     if other is None or site not in one.scores or site not in other.scores:
         return None
     score, reference = one.scores[site], other.scores[site]
-    counts = [number.n for number in (score, reference) if number.n is not None]
-    n, stderr, paired = min(counts, default=None), None, False
+    value = score.value - reference.value
+    n = min((number.n for number in (score, reference) if number.n is not None), default=None)
+    stderr = None
     by_case = np.zeros((0, 1))
     mine, theirs = one.cases.get(site) or {}, other.cases.get(site) or {}
     if mine and mine.keys() == theirs.keys():
         by_case = np.array([np.subtract(mine[case], theirs[case]) for case in sorted(mine)])
-    if len(by_case) > 1:
+    paired = len(by_case) > 1
+    if paired:
         pairs = by_case.mean(axis=1).tolist()
-        n, stderr, paired = len(pairs), stdev(pairs) / math.sqrt(len(pairs)), True
+        n, stderr = len(pairs), stdev(pairs) / math.sqrt(len(pairs))
     elif score.stderr is not None and reference.stderr is not None:
         stderr = math.hypot(score.stderr, reference.stderr)
 
-    value = score.value - reference.value
-    low = high = within_noise = None
+    low = high = within_noise = seeds = None
     width = half_width(stderr, n)
     if width is not None:
         low, high, within_noise = value - width, value + width, abs(value) <= width + EQUAL
     if by_case.size and by_case.shape[1] > 1:
+        seeds = [by_case.mean(axis=0).min(), by_case.mean(axis=0).max()]
         _, lowest, highest = bootstrap_seeds_and_cases({site: by_case.T})
         # The bootstrap of few cases is too narrow. Of one case the interval is over the seeds
         # alone, and gives no verdict: other seeds make nothing certain.
-        if low is None or high is None:
-            low, high = lowest, highest
+        low, high = (lowest, highest) if width is None else (value - width, value + width)
         low, high = min(lowest, low), max(highest, high)
         within_noise = None if width is None else low <= 0 <= high
     found = {"value": value, "stderr": stderr, "n": n, "low": low, "high": high}
-    return {**found, "within_noise": within_noise, "paired": paired}
+    return {**found, "within_noise": within_noise, "paired": paired, "seeds": seeds}
 
 
-def left_behind(
-    site: str, scores: Mapping[str, Number], gain: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    """Whether ``site`` is far below the others or below alone; ``None`` where no rule applies.
+def left_behind(site: str, scores: Mapping[str, Number], gain: Mapping[str, Any] | None) -> bool:
+    """Whether the cases of ``site`` show that it is far below the others, or below alone.
 
-    Behind is a Dice more than :data:`MARGIN` below training alone or, with three sites or more,
-    more than :data:`FLOOR` and one standard deviation below the mean. Whether a model of the report
+    That is a Dice more than :data:`MARGIN` below training alone or, with three sites or more, more
+    than :data:`FLOOR` and one standard deviation below the mean. Whether a model of the report
     serves it better is asked by :func:`verdict_of`.
 
     Args:
@@ -202,33 +197,18 @@ def left_behind(
         scores: site -> Dice.
         gain: its difference from training alone; ``None`` where unknown.
 
-    Returns:
-        ``verdict``, whether its cases show it; ``doubtful``, whether they cannot distinguish it
-        from chance; ``below_mean``, in Dice and in ``deviations`` over the sites, and
-        ``below_alone``, each ``None`` where its rule does not hold.
-
     >>> scores = {"A": Number(0.9), "B": Number(0.9), "C": Number(0.6, 0.01, 20)}
-    >>> left_behind("C", scores, gain=None)["verdict"]
-    True
+    >>> left_behind("C", scores, gain=None), left_behind("A", scores, gain=None)
+    (True, False)
     """
-    if site not in scores or (len(scores) < 3 and gain is None):
-        return None
-    values = {name: number.value for name, number in scores.items()}
-    sites = fairness.performance(values, ddof=DDOF)
+    if gain is not None and gain["value"] < -MARGIN - ROUNDING and gain["within_noise"] is False:
+        return True
+    if site not in scores or len(scores) < 3:
+        return False
+    sites = fairness.performance({s: number.value for s, number in scores.items()}, ddof=DDOF)
     below = sites.mean - scores[site].value
-    is_below = len(scores) >= 3 and below > max(sites.std, FLOOR) + ROUNDING
     width = half_width(scores[site].stderr, scores[site].n)
-    is_certain = is_below and width is not None and below > width
-
-    loses = gain is not None and gain["value"] < -MARGIN - ROUNDING
-    loses_certainly = gain is not None and loses and gain["within_noise"] is False
-    return {
-        "verdict": is_certain or loses_certainly,
-        "doubtful": (is_below or loses) and not (is_certain or loses_certainly),
-        "below_mean": below if is_below else None,
-        "deviations": below / sites.std if is_below and sites.std > 0 else None,
-        "below_alone": -gain["value"] if gain is not None and loses else None,
-    }
+    return below > max(sites.std, FLOOR) + ROUNDING and width is not None and below > width
 
 
 VERDICTS = {
@@ -258,8 +238,8 @@ def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
         name: of the federated strategy; ``None`` without one.
         site: name of the hospital.
 
-    >>> site = {"score": {}, "gain": {"value": 0.1, "within_noise": False}, "left_behind": None}
-    >>> report = {"strategies": {"FedCE": {"judged": True, "sites": {"elm": site}}}}
+    >>> site = {"score": {}, "gain": {"value": 0.1, "within_noise": False}, "left_behind": False}
+    >>> report = {"strategies": {"FedCE": {"not_judged": None, "sites": {"elm": site}}}}
     >>> verdict_of(report, "FedCE", "elm"), verdict_of(report, "FedCE", "oak")
     ('better', 'absent')
     """
@@ -271,19 +251,18 @@ def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
         return "absent"
     if result["score"] is None:
         return "no_score"
-    if not strategy["judged"]:
+    if strategy["not_judged"]:
         return "not_judged"
     gain = result["gain"]
-    is_behind = result["left_behind"] is not None and result["left_behind"]["verdict"]
     if gain is not None and gain["within_noise"] is False and gain["value"] > 0:
         return "better"
-    if is_behind and better_model(report, name, site) is not None:
+    if result["left_behind"] and better_model(report, name, site) is not None:
         return "left_behind"
     if gain is None:
         return "not_compared"
     if gain["within_noise"] is False:
         return "worse"
-    if is_behind:
+    if result["left_behind"]:
         return "hard"
     if gain["within_noise"] and -MARGIN < gain["low"] and gain["high"] < MARGIN:
         return "as_good"
@@ -330,10 +309,8 @@ def validation_means(
         for run in entry.runs:
             numbers = {site: run.closing(site, "score") for site in run.sites}
             if not any(numbers.values()):
-                newest = {site: run.newest_dice(site) for site in run.sites}
-                numbers = {site: item and item[1] for site, item in newest.items()}
-            fold = "" if run.fold is None else f", fold {run.fold}"
-            pair = f" of seed {run.seed}{fold}" if several else ""
+                numbers = {s: (run.newest_dice(s) or (0, None))[1] for s in run.sites}
+            pair = f" of seed {run.seed}, fold {run.fold}" if several else ""
             for site, number in numbers.items():
                 if number is not None:
                     found[entry.name][pair, site] = number.value

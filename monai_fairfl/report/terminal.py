@@ -7,14 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from monai_fairfl.report.hospitals import first_look_lines, headline, shown_strategies
 from monai_fairfl.report.pages import dice_words
 from monai_fairfl.report.scores import VERDICTS
+from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.words import count_words
 
 
@@ -35,35 +31,25 @@ def as_text(report: Mapping[str, Any]) -> str:
     ...     ledger.append({"kind": "end", "scores": scores})
     ...     text = as_text(write_report([folder]))
     >>> print(*[line.strip() for line in text.splitlines() if line.strip()][-3:], sep="\\n")
-    elm     0.800   not judged yet
-    oak     0.600   not judged yet
+    elm    0.800    not judged yet
+    oak    0.600    not judged yet
     Mean of the hospitals: FedAvg 0.700.
     """
-    decision = report["decision"]
     shown = shown_strategies(report)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("Dice")
-    for name in shown:
-        table.add_column(Text(name), justify="right")
-    table.add_column("Verdict")
-    for site, hospital in decision["hospitals"].items():
+    rows = []
+    for site, hospital in report["decision"]["hospitals"].items():
         scores = [report["strategies"][name]["sites"].get(site, {}).get("score") for name in shown]
         cells = [dice_words(score and score["value"]) for score in scores]
-        table.add_row(Text(site), *cells, VERDICTS[hospital["verdict"]][0].lower())
-
-    console = Console(highlight=False)
-    with console.capture() as captured:
-        console.print(table)
-    rows = [line.rstrip() for line in captured.get().splitlines()]
+        rows.append([site, *cells, VERDICTS[hospital["verdict"]][0].lower()])
     means = []
     for name, found in report["strategies"].items():
         if found["performance"] is not None:
             means.append(f"{name} {found['performance']['mean']:.3f}")
-    lines = [*first_look_lines(report), *headline(report), *rows]
+    lines = [*first_look_lines(report), *headline(report)]
+    lines.append(text_of_table(["Dice", *shown, "Verdict"], rows))
     lines.append(f"Mean of the hospitals: {', '.join(means) or 'not known'}.")
     notes = len(report["warnings"]) + len(report.get("notes", ()))
-    if notes:
-        lines.append(f"{count_words(notes, 'note')}: see the page.")
-    for name, why in report.get("failed", {}).items():
+    lines += [f"{count_words(notes, 'note')}: see the page."] if notes else []
+    for name, why in report["failed"].items():
         lines.append(f"{name} failed and is not in this report: {why}")
     return "\n".join(lines)

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.csv_files import CASE_COLUMNS, case_rows, contributions_csv, metrics_csv
+from monai_fairfl.report.collect import Run, load_runs
+from monai_fairfl.report.contributions import estimates_contributions
 from monai_fairfl.report.pages import write_pages
+from monai_fairfl.report.partners import CLOSING
 from monai_fairfl.report.summary import summarise_runs
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
@@ -66,22 +68,29 @@ def write_report(
     """
     runs = load_runs(run_dirs, names)
     folder = Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
-    if out is not None:
-        folder = Path(out)
-
-    report = summarise_runs(runs)
-    report["failed"] = dict(failed or {})
+    report = {**summarise_runs(runs), "failed": dict(failed or {})}
     # The scores of cases go first: what is wrong with them is a warning in the report.
     cases = case_rows(runs, report["warnings"])
-    files = {"metrics.csv": metrics_csv(runs), "contributions.csv": contributions_csv(runs, report)}
+    tables = {"metrics": metrics_csv(runs), "contributions": contributions_csv(runs)}
     if cases is not None:
-        files["cases.csv"] = csv_text(CASE_COLUMNS, cases)
-    files["report.json"] = json.dumps(report, indent=2, allow_nan=False) + "\n"
-    for name, text in files.items():
-        write_atomically(folder / name, text.encode(errors="replace"))
-    # The pages go last: the numbers are written where jinja2 is missing.
-    write_pages(report, folder, "report.html", runs)
+        tables["cases"] = csv_text(CASE_COLUMNS, cases)
+    write_files(Path(out or folder), report, "report", runs, tables)
     return report
+
+
+def write_files(
+    folder: Path,
+    report: Mapping[str, Any],
+    name: str,
+    runs: Sequence[Run],
+    tables: Mapping[str, str],
+) -> None:
+    """Write the tables, ``NAME.json`` and the pages, which go last: they may lack jinja2."""
+    files = {f"{table}.csv": text for table, text in tables.items()}
+    files[f"{name}.json"] = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    for file, text in files.items():
+        write_atomically(folder / file, text.encode(errors="replace"))
+    write_pages(report, folder, f"{name}.html", runs)
 
 
 def write_report_if_possible(
@@ -122,3 +131,101 @@ def failures_of(folder: str | Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return dict(report.get("failed") or {})
+
+
+# ---- the tables metrics.csv, contributions.csv and cases.csv
+
+RUN_COLUMNS = ("run", "strategy", "seed", "fold")
+"""The columns of each table that name the run of a row; ``run`` is its name in the report."""
+
+CASE_COLUMNS = (*RUN_COLUMNS, "site", "case", "metric", "value")
+METRIC_COLUMNS = ("site", "round", "measurement", "class", "value", "stderr", "n", "of_round")
+CONTRIBUTION_COLUMNS = ("round", "site", "contribution", "stderr", "aggregation_weight")
+
+
+def metrics_csv(runs: Sequence[Run]) -> str:
+    """Every measurement of every run, one row for each class.
+
+    ``round`` is the round in which a site measured; of a closing measurement the number of rounds.
+    ``of_round`` is the round whose resulting model it measured: -1 is the initial model, and
+    ``global_score`` of round 3 is of the result of round 2. A loss during training is of the
+    training that begins with this model. Closing measurements carry the model's name:
+    ``own:test_score``.
+    """
+    rows = []
+    for run in runs:
+        for row in run.table:
+            if row.of_round is not None:
+                about = {**run.cells, **row._asdict(), **row.number._asdict()}
+                rows.append({**about, "class": row.label})
+    return csv_text((*RUN_COLUMNS, *METRIC_COLUMNS), rows)
+
+
+def contributions_csv(runs: Sequence[Run]) -> str:
+    """Contributions and aggregation weights by round; one by layer is the mean over layers.
+
+    Where a strategy estimates none, its contributions are its weights, which have their column.
+    """
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        found: dict[tuple[int, str], dict[str, Any]] = {}
+        for row in run.table:
+            if row.measurement == "weight":
+                about: dict[str, Any] = {"aggregation_weight": row.number.value}
+            elif row.measurement == "contribution" and estimates_contributions(run):
+                about = {"contribution": row.number.value, "stderr": row.number.stderr}
+            else:
+                continue
+            of_round = {**run.cells, "round": row.round, "site": row.site}
+            found.setdefault((row.round, row.site), of_round).update(about)
+        rows += [found[key] for key in sorted(found)]
+    return csv_text((*RUN_COLUMNS, *CONTRIBUTION_COLUMNS), rows)
+
+
+def case_rows(runs: Sequence[Run], warnings: list[str]) -> list[dict[str, Any]] | None:
+    """The closing score of every case of the runs whose ``settings.json`` has ``share_cases``.
+
+    The tables lie in the folders of sites that ran beside the server.
+
+    Args:
+        runs: of the report.
+        warnings: gets a line for each score in the ledger whose cases were not found.
+
+    Returns:
+        A row for each case and metric: ``test_score:dice``, and ``test_score:CLASS`` of several
+        classes. ``None`` where no run shares its cases.
+    """
+    sharing = [run for run in runs if run.config.get("share_cases") is True and run.end is not None]
+    rows: list[dict[str, Any]] = []
+    for run in sharing:
+        for site in run.sites:
+            for measurement in CLOSING:
+                found = run.cases(site, measurement)
+                if found is not None:
+                    rows += _rows_of_table(run, site, measurement, found[1])
+                elif run.closing(site, measurement) is not None:
+                    what = f"{measurement} of {site}"
+                    warnings.append(f"{run.name}: there is no table of the cases behind {what}")
+    return rows if sharing else None
+
+
+def _rows_of_table(
+    run: Run, site: str, measurement: str, cases: Sequence[Mapping[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """A row for each case and column of the site's table, but structures that it does not label.
+
+    A site's table names a case by as much of its file's path as the cases of one fold take. In a
+    fold of one case, that is ``t2.nii.gz`` for every patient with a folder of his own. A loader
+    that names no file numbers its cases, in each fold from 0. Such a case is named with its fold.
+    """
+    images = [image for part in run.split.get(site, {}).values() for image in part]
+    for case in cases:
+        name = case["case"]
+        # Of several files, one per channel, the first is named in the table.
+        files = sum(f"/{image.splitlines()[0]}".endswith(f"/{name}") for image in images)
+        if run.fold is not None and (files > 1 or (files == 0 and name.isdecimal())):
+            name = f"fold {run.fold}/{name}"
+        for column, value in case.items():
+            if column != "case" and not math.isnan(float(value)):
+                about = {**run.cells, "site": site, "case": name}
+                yield {**about, "metric": f"{measurement}:{column}", "value": float(value)}

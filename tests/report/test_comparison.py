@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.compared_seeds import GAINS, Cell, array_of, compare, scores_of
-from helpers.reports import Page, hospital, rows_of, verdicts
+from helpers.reports import Page, gain_of, hospital, rows_of, site_of, verdicts
 from helpers.scripted_run import contributions_of
 from scipy import stats
 
@@ -35,14 +35,15 @@ def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cas
         [pair] = [one for one in pairs if (one.strategy, one.reference) == ("FedCE", "Standalone")]
         gains = array_of(tmp_path, "FedCE", site) - array_of(tmp_path, "Standalone", site)
         low, high = t_interval(gains.mean(axis=0))
-        row = hospital(found, site)
-        difference = row["difference"]
+        of_fedce = site_of(found, "FedCE", site)
+        difference = of_fedce["gain"]
         assert difference["value"] == pytest.approx(gains.mean(), abs=1e-9)
         assert difference["low"] == pytest.approx(min(low, pair.difference.low), abs=1e-9)
         assert difference["high"] == pytest.approx(max(high, pair.difference.high), abs=1e-9)
         by_seed = gains.mean(axis=1)
         assert difference["seeds"] == pytest.approx([by_seed.min(), by_seed.max()], abs=1e-9)
-        assert row["federation"] - row["alone"] == pytest.approx(difference["value"])
+        alone = site_of(found, "Standalone", site)["score"]["value"]
+        assert of_fedce["score"]["value"] - alone == pytest.approx(difference["value"])
     assert verdicts(found) == {"elm": "better", "oak": "as_good", "yew": "worse"}
     signs = {}
     for site, result in found["strategies"]["FedCE"]["sites"].items():
@@ -86,7 +87,7 @@ def test_contributions_have_an_interval_over_seeds_and_only_a_range_over_folds(
 
 def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path: Path) -> None:
     found = compare(tmp_path, seeds=(1,))
-    difference = hospital(found)["difference"]
+    difference = gain_of(found, "FedCE")
     gains = array_of(tmp_path, "FedCE", "elm") - array_of(tmp_path, "Standalone", "elm")
     assert (difference["low"], difference["high"]) == pytest.approx(t_interval(gains[0]))
     assert difference["seeds"] is None
@@ -101,8 +102,9 @@ def test_other_seeds_do_not_make_few_cases_certain(number: int, tmp_path: Path) 
             elm["fNone-case0.nii"] += 0.05
         cell.tables["test_score"]["elm"] = elm
 
-    elm = hospital(compare(tmp_path, change=change))
-    assert elm["difference"]["seeds"][0] > 0
+    found = compare(tmp_path, change=change)
+    elm = hospital(found)
+    assert gain_of(found, "FedCE")["seeds"][0] > 0
     assert (elm["n"], elm["verdict"]) == (number, "cannot_tell")
     assert "fewer than 5 cases" in Page(tmp_path / "comparison.html").text
 
@@ -123,10 +125,10 @@ def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_th
     for strategy in GAINS:
         of_elm = [s.value for s in cases if (s.strategy, s.site) == (strategy, "elm")]
         means[strategy] = np.mean(of_elm)
-    elm, yew = hospital(found), hospital(found, "yew")
-    assert elm["n"] == 5
-    assert elm["difference"]["value"] == pytest.approx(means["FedCE"] - means["Standalone"])
-    assert (yew["verdict"], yew["federation"], yew["difference"]) == ("no_score", None, None)
+    assert hospital(found)["n"] == 5
+    assert gain_of(found, "FedCE")["value"] == pytest.approx(means["FedCE"] - means["Standalone"])
+    yew = site_of(found, "FedCE", "yew")
+    assert (yew["score"], yew["gain"]) == (None, None) and verdicts(found)["yew"] == "no_score"
     assert any("yew" in line for line in found["metrics"][found["main"]]["left_out"])
 
 
@@ -173,7 +175,7 @@ def test_short_runs_are_a_first_look_and_names_from_outside_are_text(tmp_path: P
     found = compare(
         tmp_path, (0, 1), change=lambda cell: cell.given["config"].update(full), failed=failed
     )
-    assert set(verdicts(found).values()) == {"not_judged"} and found["first_look"]
+    assert set(verdicts(found).values()) == {"not_judged"}
     page = Page(tmp_path / "comparison.html")
     assert evil in page.text and "fung.nii" in page.text
     assert not {"script", "link", "img"} & {tag for tag, _ in page.tags}

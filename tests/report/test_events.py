@@ -97,7 +97,7 @@ def test_a_liars_report_does_not_choose_the_run_and_names_of_runs_are_kept(
     }
     report = write_report(list(runs), names=runs)
     assert list(report["strategies"]) == ["nobody attacks", "guarded"]
-    assert report["focus"] == "guarded" and report["doubted"] == ["oak"]
+    assert report["decision"]["strategy"] == "guarded" and report["doubted"] == ["oak"]
     assert run_of(report, "guarded")["validation_mean"] == pytest.approx(0.8)
     touched = run_of(report, "guarded")["touched"]["oak"]
     assert touched["limited"] == [1, 2]

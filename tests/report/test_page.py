@@ -48,16 +48,17 @@ def test_no_page_loads_or_runs_anything_and_names_are_text_on_each(consortium: P
 
 def test_the_page_shows_the_numbers_of_the_report(page: Page, report: dict[str, Any]) -> None:
     for site, row in report["decision"]["hospitals"].items():
-        shown = " / ".join(f"{row[name]:.3f}" for name in ("alone", "fedavg", "federation"))
-        assert shown in page.text and site in page.text
-        difference = row["difference"]
-        value, low, high = (f"{difference[name]:+.3f}" for name in ("value", "low", "high"))
+        found = {name: run["sites"][site] for name, run in report["strategies"].items()}
+        order = ("Standalone", "FedAvg", "FedCE")
+        assert " / ".join(f"{found[name]['score']['value']:.3f}" for name in order) in page.text
+        gain = found["FedCE"]["gain"]
+        value, low, high = (f"{gain[name]:+.3f}" for name in ("value", "low", "high"))
         assert f"{value}, {low} to {high}" in page.text
         assert f"{row['contribution']['value']:.4f}" in page.text
-        assert (
-            f"{row['images_share']:.0%} → {row['weight_share']:.0%}".replace("%", " %") in page.text
-        )
-        assert all(sentence in page.text for sentence in row["advice"])
+        credit = report["strategies"]["FedCE"]["credit"]
+        images, weight = (f"{100 * credit[rule][site]:.0f} %" for rule in ("Images", "Weight"))
+        assert f"{images} → {weight}" in page.text
+        assert site in page.text and all(sentence in page.text for sentence in row["advice"])
     assert report["overview"]
     for found in report["strategies"].values():
         assert f"{found['performance']['mean']:.3f}" in page.text
