@@ -21,8 +21,8 @@ from monai_fairfl.errors import ConfigError, FairFLError
 CHECK: Mapping[str, Any] = {"rounds": 2, "local_epochs": 1, "report": False, "jobs": 1}
 """Keys of the federation that tries a bundle."""
 
-ONE_STEP = {"epoch_length": 1, "validation_length": 1}
-"""Overrides with which an engine ends after one batch, where the overlay has them."""
+ONE_STEP = {"train#trainer#epoch_length": 1, "validate#evaluator#epoch_length": 1}
+"""Overrides with which an engine ends after one batch."""
 
 SITES = 2
 """Sites that try a bundle."""
@@ -52,8 +52,8 @@ def bundle(args: argparse.Namespace) -> Answer:
     """List the shipped bundles, copy one, or prepare somebody else's MONAI bundle for a federation.
 
     A bundle to adopt must train with ignite, from configs/train.json or train.yaml. Its own files
-    stay as they are. The command writes federate.json and overlays, prints the keys that it changed
-    and what it could not change, and makes a trial run where it has data.
+    stay as they are. The command writes federate.json and overlays, prints the keys that it
+    changed, and makes a trial run where it has data.
 
     examples:
       monai-fairfl bundle
@@ -93,8 +93,6 @@ def _adopt(args: argparse.Namespace) -> Answer:
     adoption = adopt_bundle(Path(args.name), out, first, args.data_key, args.replace)
     say(f"{adoption.bundle}: wrote {', '.join(adoption.written)}")
     say(f"- changed (docs/adopt.md says why): {', '.join(adoption.changed)}")
-    for sentence in adoption.left:
-        say(f"- not changed: {sentence}")
     data = asdict(adoption) | {"bundle": str(adoption.bundle), "tried": None}
     if not sites:
         text = "Not tried: --data DATA, with one folder per hospital, tries two rounds of one step."
@@ -119,14 +117,10 @@ def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any
     Raises:
         FairFLError: why it failed. The run and its log stay.
     """
-    from monai_fairfl.bundle.adoption import OVERLAY
-    from monai_fairfl.bundle.configuration import read_keys
     from monai_fairfl.cli.running import federation_line
 
     folder = Path(tempfile.mkdtemp(prefix="adopt-"))
-    known = read_keys(bundle / OVERLAY)
-    overrides = {name: value for name, value in ONE_STEP.items() if name in known}
-    overrides.update(given)
+    overrides = {**ONE_STEP, **given}
     line = federation_line(
         bundle, root, folder / "run", overrides=overrides, site_names=sites, **CHECK
     )

@@ -17,7 +17,7 @@ from helpers.command_line import run_json
 from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle import find_bundle, initial_model
+from monai_fairfl.bundle import initial_model
 from monai_fairfl.errors import DataError
 
 TRAIN = ["configs/train.json", "configs/federated_train.json"]
@@ -63,10 +63,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
-def about(topic: str, sentences: list[str]) -> list[str]:
-    return [sentence for sentence in sentences if sentence.startswith(f"{topic}:")]
-
-
 # --- files
 
 
@@ -79,53 +75,51 @@ def test_overlays_come_beside_the_bundles_own_files_or_into_a_copy(
     written = {"configs/federate.json", TRAIN[1], EVALUATE}
     assert set(copied["written"]) == written
     assert contents(tmp_path / "copy").keys() == {*before, *written}
-    adopt(bundle)
+    (bundle / "configs" / "federate.json").write_text("mine")
+    assert "federate.json" in adopt(bundle, code=2)["error"]
+    assert "copy" in adopt(bundle, "--out", tmp_path / "copy", "--replace", code=2)["error"]
+    assert contents(bundle) == {**before, "configs/federate.json": b"mine"}
+    adopt(bundle, "--replace")
     after = contents(bundle)
     assert {file: after[file] for file in before} == before and after.keys() - before == written
-
-
-def test_nothing_that_is_there_is_replaced_unasked(
-    bundle: Path, tmp_path: Path, adopt: Adopt
-) -> None:
-    own = bundle / "configs" / "federate.json"
-    own.write_text("mine")
-    assert "federate.json" in adopt(bundle, code=2)["error"]
-    assert own.read_text() == "mine" and not (bundle / TRAIN[1]).exists()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "a file").touch()
-    assert "full" in adopt(bundle, "--out", tmp_path / "full", code=2)["error"]
-    adopt(bundle, "--replace")
     assert federate_of(bundle)["config"] == TRAIN
 
 
-def test_what_cannot_be_adopted_is_refused_with_its_cause(
-    bundle: Path, tmp_path: Path, adopt: Adopt
-) -> None:
-    def refused(folder: Path, *words: str) -> None:
-        error = adopt(folder, code=2)["error"]
-        assert all(word in error for word in words), error
+COPIED = {"validate__dataset": "%train#dataset"}
 
-    refused(find_bundle("prostate_mri_segmentation"), "as it is")
-    other = tmp_path / "other"
-    other.mkdir()
-    refused(other, "configs/")
-    (other / "configs").mkdir()
-    (other / "configs" / "inference.json").touch()
-    refused(other, "inference.json")
-    change(bundle, train__trainer___target_="GanTrainer")
-    refused(bundle, "GanTrainer")
-    change(bundle, train__trainer=None)
-    refused(bundle, "train#trainer", "SupervisedTrainer")
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"train__trainer___target_": "GanTrainer"}, "SupervisedTrainer train#trainer"),
+        ({"validate__evaluator": None}, "SupervisedEvaluator validate#evaluator"),
+        ({"train__dataset": {"_target_": "Dataset"}}, "train#dataset#data"),
+        ({"train__trainer__max_epochs": "$no_such_name"}, "max_epochs no_such_name"),
+        (COPIED, "macro"),
+    ],
+)
+def test_what_cannot_be_adopted_is_refused_with_its_cause(
+    keys: dict[str, Any], words: str, bundle: Path, adopt: Adopt
+) -> None:
+    change(bundle, **keys)
+    error = adopt(bundle, code=2)["error"]
+    assert all(word in error for word in words.split()), error
     assert not (bundle / TRAIN[1]).exists()
 
 
 def test_a_bundle_that_cannot_train_is_found_by_a_trial_of_two_sites(
     bundle: Path, tmp_path: Path, adopt: Adopt
 ) -> None:
+    assert "configs/train.json" in adopt(tmp_path, code=2)["error"]
     data = write_nested_balls(tmp_path / "data", ["A"], side=16, cases=3)
     assert "A" in adopt(bundle, "--data", data, code=2)["error"]
-    assert not (bundle / TRAIN[1]).exists()
     write_nested_balls(data, ["B"], side=16, cases=3)
+    # Lists that are not of images and labels.
+    other = write_foreign_bundle(tmp_path / "other", "dynunet")
+    change(other, train__dataset__data="$[{'image': [i, i], 'label': i} for i in @images]")
+    assert "train#dataset#data" in adopt(other, "--data", data, code=2)["error"]
+    for folder in (bundle, other):
+        assert not (folder / TRAIN[1]).exists()
     # A loss of one output, for a network that gives two.
     change(bundle, loss="@outputs_loss")
     error = adopt(bundle, "--data", data, code=2)["error"]
@@ -146,16 +140,15 @@ def test_what_sites_would_share_is_each_sites_own_and_what_is_central_is_off(
     change(bundle, finetune=True, train__handlers=handlers)
     adopted = adopt(bundle)
     parser = training(bundle)
-    for part in ("train", "validate"):
+    for part, name in (("train", "training"), ("validate", "validation")):
         assert parser[f"{part}#dataset#cache_dir"] == "@cache_dir"
+        assert parser[f"{part}#dataset#data"] == f"$@datalist[{name!r}]"
         assert parser.get_parsed_content(f"{part}#dataloader#num_workers") == 0
     found = parser["train#handlers"]
     off = [handler["_target_"] for handler in found if handler.get("_disabled_") is True]
     assert off == ["CheckpointLoader", "TensorBoardStatsHandler"]
     keys = [f"train#handlers#{number}#_disabled_" for number in (1, 2)]
     assert set(keys) <= set(adopted["changed"])
-    change(bundle, train__trainer__train_handlers="$@train#handlers + []")
-    assert about("Handlers", adopt(bundle, "--replace")["left"])
 
 
 def test_a_network_of_several_outputs_is_scored_by_the_first_and_not_while_it_trains(
@@ -189,16 +182,6 @@ def test_another_score_gives_way_to_the_dice(bundle: Path, adopt: Adopt) -> None
     assert training(bundle)[f"{evaluator}#additional_metrics"]["val_iou"] == iou
 
 
-def test_a_bundle_without_an_evaluator_is_adopted_and_scores_nothing(
-    bundle: Path, adopt: Adopt
-) -> None:
-    content = json.loads((bundle / TRAIN[0]).read_text())
-    del content["validate"]["evaluator"]
-    (bundle / TRAIN[0]).write_text(json.dumps(content))
-    assert about("Score", adopt(bundle)["left"])
-    assert "validate#evaluator" not in training(bundle)
-
-
 def test_another_name_of_the_folder_and_scripts_are_found(bundle: Path, adopt: Adopt) -> None:
     file = bundle / TRAIN[0]
     content = json.loads(file.read_text().replace("dataset_dir", "image_folder"))
@@ -216,44 +199,16 @@ def test_another_name_of_the_folder_and_scripts_are_found(bundle: Path, adopt: A
     assert weights
 
 
-def test_a_bundle_in_yaml_is_adopted_and_a_copied_section_changed_in_its_place_alone(
-    bundle: Path, adopt: Adopt
-) -> None:
+def test_a_bundle_in_yaml_is_adopted(bundle: Path, adopt: Adopt) -> None:
     yaml = pytest.importorskip("yaml")
-    change(bundle, validate__dataset="%train#dataset")
     file = bundle / TRAIN[0]
     file.with_suffix(".yaml").write_text(yaml.safe_dump(json.loads(file.read_text())))
     file.unlink()
     adopt(bundle)
     assert federate_of(bundle)["config"] == ["configs/train.yaml", TRAIN[1]]
-    parser = training(bundle, federate_of(bundle)["config"])
-    for part, name in (("train", "training"), ("validate", "validation")):
-        assert parser[f"{part}#dataset#data"] == f"$@datalist[{name!r}]"
 
 
-# --- the split, and the check of a site
-
-
-def test_a_split_by_position_is_told_from_one_that_came_with_the_data(
-    bundle: Path, tmp_path: Path, adopt: Adopt
-) -> None:
-    change(bundle, cases="$[]", training_cases="$@cases[:3]", validate__dataset__data="$@cases")
-    splits = {
-        "$@cases[:-9]": True,
-        "$monai.data.partition_dataset(@cases, (8, 2))[0]": True,
-        "@training_cases": True,
-        "$json.load(open(@dataset_dir + '/list.json'))['training']": False,
-    }
-    for data, by_position in splits.items():
-        change(bundle, train__dataset__data=data)
-        adopt(bundle, "--replace")
-        assert training(bundle)["datalist#by_position"] is by_position
-    # Lists that are not of images and labels stay the bundle's own.
-    sites = write_nested_balls(tmp_path / "data", ["A", "B"], side=16, cases=2)
-    other = write_foreign_bundle(tmp_path / "other", "dynunet")
-    change(other, train__dataset__data="$[{'image': [i, i], 'label': i} for i in @images]")
-    adopt(other, "--data", sites, code=2)
-    assert "datalist" not in training(other) and not (other / EVALUATE).exists()
+# --- the check of a site
 
 
 def test_the_check_of_a_site_names_all_files_that_cannot_be_used_and_writes_nothing(
@@ -280,27 +235,8 @@ def test_the_check_of_a_site_names_all_files_that_cannot_be_used_and_writes_noth
 
 # --- the length, and the schedule of the learning rate
 
-COSINE = {"_target_": "torch.optim.lr_scheduler.CosineAnnealingLR", "T_max": "$@epochs - 10"}
-PLATEAU = {"_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau"}
 
-
-def test_a_schedule_follows_the_number_of_rounds_and_one_by_a_score_is_off(
-    bundle: Path, adopt: Adopt
-) -> None:
-    handlers = []
-    for number, schedule in enumerate((COSINE, PLATEAU)):
-        change(bundle, **{f"schedule{number}": {"optimizer": "@optimizer", **schedule}})
-        handlers.append({"_target_": "LrScheduleHandler", "lr_scheduler": f"@schedule{number}"})
-    change(bundle, train__handlers=handlers)
-    adopt(bundle)
-    parser = training(bundle)
-    parser.update({"decay_epochs": 20, "loss": None})
-    assert parser.get_parsed_content("schedule0").T_max == 10
-    acting = parser.get_parsed_content("train#trainer#train_handlers")
-    assert [type(one.lr_scheduler).__name__ for one in acting] == ["CosineAnnealingLR"]
-
-
-def test_a_federation_trains_as_many_epochs_as_the_bundle_at_least(
+def test_a_federation_trains_as_many_epochs_as_the_bundle_and_its_schedule_follows(
     bundle: Path, adopt: Adopt
 ) -> None:
     for epochs, rounds, local in ((800, 100, 8), (50, 50, 1), (250, 84, 3)):
@@ -308,3 +244,6 @@ def test_a_federation_trains_as_many_epochs_as_the_bundle_at_least(
         adopt(bundle, "--replace")
         found = federate_of(bundle)
         assert (found["rounds"], found["local_epochs"]) == (rounds, local)
+    parser = training(bundle)
+    parser["decay_epochs"] = 20
+    assert parser.get_parsed_content("lr_scheduler").T_max == 20
