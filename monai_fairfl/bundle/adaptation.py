@@ -18,6 +18,7 @@ from monai.bundle import ConfigParser
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client, check_files, closing_measurements
+from monai_fairfl.client.state import ClientState
 from monai_fairfl.data.datalist import cases_of_list, settings_of_split
 from monai_fairfl.data.sites import name_of_site
 from monai_fairfl.errors import ConfigError
@@ -27,6 +28,7 @@ from monai_fairfl.messages import (
     Estimate,
     Measure,
     Measurement,
+    Request,
     gain_name,
     is_taken,
     score_names,
@@ -38,8 +40,6 @@ from monai_fairfl.model_files.recipe import (
     save_model_file,
     state_of_file,
 )
-from monai_fairfl.utils.arguments import check_value
-from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.utils.tensors import seed_of
 
@@ -74,12 +74,12 @@ class Adaptation:
 
 
 def adapt_model(
-    model: str | Path,
-    bundle_root: str | Path,
-    dataset_dir: str | Path,
-    out: str | Path,
+    model: Path,
+    bundle_root: Path,
+    dataset_dir: Path,
+    out: Path,
+    datalist_file: Path,
     *,
-    datalist_file: str | Path | None = None,
     epochs: int = 10,
     rate: float = 3e-4,
     seed: int = 0,
@@ -108,81 +108,43 @@ def adapt_model(
         overrides: of the configuration; they win over the values of the recipe.
 
     Raises:
-        ConfigError: when ``epochs`` or ``rate`` is out of range, ``out`` has a ``model.pt``, the
-            model has no recipe or one of another bundle, its configuration is not at hand, the
-            bundle has no evaluator, or this machine does not have the device.
+        ConfigError: when the model is a fused one, has no recipe or one of another bundle, its
+            configuration is not at hand, or the bundle has no evaluator.
         DataError: when files of the hospital are at fault.
     """
-    require_device(device)
-    check_value("epochs", epochs, "int", "[1, inf)")
-    check_value("rate, the learning rate,", rate, "float", "(0, inf)")
-    root = Path(bundle_root)
-    out = Path(out)
-    adapted_file = out / "model.pt"
-    if adapted_file.exists():
-        # If this adaptation is not taken, that one would be read as its result.
-        raise ConfigError(
-            f"{adapted_file} is of an earlier adaptation: name another folder, or delete that file"
-        )
-    site = name_of_site(Path(dataset_dir))
+    site = name_of_site(dataset_dir)
     recipe = recipe_of_training(model)
-    if recipe is None:
-        raise ConfigError(
-            f"{model} does not record how it was trained (it has no recipe), so nobody could know "
-            "how to prepare images for it: adapt a file that a training or a federation wrote"
-        )
-    configuration.require_same_bundle(Path(model).name, recipe, root)
-    files = list(config or files_of(recipe, root))
     weights = state_of_file(model)
-    if num_members(weights):
-        raise ConfigError(
-            f"{model} is a fused model, of {num_members(weights)} models, which is not trained "
-            "further: adapt one of these, such as the run's models/global.pt"
-        )
-    untouched = configuration.train_config(root, {}, files)
-    values = {
-        **values_of(recipe, site, untouched),
-        **values_of_list(datalist_file, untouched),
-        **(overrides or {}),
-    }
-    cases = None
-    if datalist_file is not None and Path(datalist_file).is_file():
-        cases = cases_of_list(Path(datalist_file), Path(dataset_dir))
+    if recipe is None or num_members(weights):
+        fault = "has no recipe, which says how it was trained" if recipe is None else "is fused"
+        raise ConfigError(f"{model} {fault}: adapt a single model that a training wrote")
+    configuration.require_same_bundle(model.name, recipe, bundle_root)
+    files = list(config or recipe.files or TRAIN)
+    untouched = configuration.train_config(bundle_root, {}, files)
+    values = values_of(recipe, site, untouched) | values_of_list(datalist_file, untouched)
+    values |= overrides or {}
+    cases = cases_of_list(datalist_file, dataset_dir) if datalist_file.is_file() else None
     if values.get("check_data", True):
-        check_files(root, dataset_dir, values, cases)
-    final = closing_measurements(root)
-    # The only candidate that needs no run.
+        check_files(bundle_root, dataset_dir, values, cases)
+    final = closing_measurements(bundle_root)
     adapted_names = {name: other for name, other in score_names(ADAPTED).items() if name in final}
     names = (*final, *adapted_names.values(), gain_name(ADAPTED), ADAPTED_EPOCHS)
     context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
     request = Measure(site, weights, names, context)
     request = replace(request, run="adapt", round=0, seed=seed_of(seed, site, 0))
-    client = bundle_client(
-        root,
-        site,
-        out / "site",
-        dataset_dir=dataset_dir,
-        datalist_file=datalist_file,
-        device=device,
-        config=files,
-        overrides=values,
-    )
-    try:
-        found = client.answer(request).measurements
-    finally:
-        client.finalize()
+    places = {"dataset_dir": dataset_dir, "datalist_file": datalist_file}
+    settings = {"device": device, "config": files, "overrides": values}
+    found, states = _answer(bundle_root, request, out / "site", **places, **settings)
     if gain_name(ADAPTED) not in found:
         raise ConfigError(
-            f"{root} has no evaluator that could judge the adapted model: add validate#evaluator "
-            "to train.json"
+            f"{bundle_root} has no validate#evaluator, which judges the model: add it"
         )
-
     gain = cast(Estimate, found[gain_name(ADAPTED)])
     length = int(cast(float, found[ADAPTED_EPOCHS]))
     taken = None
     if is_taken(gain):
-        taken = adapted_file
-        adapted = state_of_file(client.states.path("adapt", "own.pt"))
+        taken = out / "model.pt"
+        adapted = state_of_file(states.path("adapt", "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
         save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
     before = {name: found[name] for name in final if name in found}
@@ -191,15 +153,7 @@ def adapt_model(
 
 
 def scores_at_site(
-    model: str | Path,
-    bundle_root: str | Path,
-    dataset_dir: str | Path,
-    out: str | Path,
-    *,
-    datalist_file: str | Path,
-    config: Sequence[str] = TRAIN,
-    overrides: Mapping[str, Any] | None = None,
-    device: str = "cpu",
+    model: Path, bundle_root: Path, dataset_dir: Path, out: Path, **settings: Any
 ) -> dict[str, dict[str, float]]:
     """Score a model on the test cases of a site's data list, as a federation does at its end.
 
@@ -208,10 +162,8 @@ def scores_at_site(
         bundle_root: the bundle that trained it.
         dataset_dir: the site's images and labels.
         out: gets the files of the site's client.
-        datalist_file: which cases are test cases.
-        config: training configuration, files relative to the bundle.
-        overrides: of the configuration.
-        device: such as ``"cpu"`` or ``"cuda:0"``.
+        settings: of :func:`~monai_fairfl.bundle.site.bundle_client`; the test cases are those of
+            ``datalist_file``.
 
     Returns:
         Case -> ``"dice"`` and, of several classes, each class -> its score, from 0 to 1.
@@ -220,27 +172,11 @@ def scores_at_site(
         ConfigError: the bundle scores no test cases.
         ValueError: the model is of another network.
     """
-    site = Path(dataset_dir).name
-    client = bundle_client(
-        bundle_root,
-        site,
-        Path(out),
-        dataset_dir=dataset_dir,
-        datalist_file=datalist_file,
-        device=device,
-        config=list(config),
-        overrides=overrides or {},
-    )
-    # The client writes the score of each case into a table.
-    request = Measure(site, state_of_file(model), ("test_score",), {"closing": 1.0})
+    request = Measure(dataset_dir.name, state_of_file(model), ("test_score",), {"closing": 1.0})
     request = replace(request, run="evaluate", round=0)
-    table = client.states.path("evaluate", f"test_score-0-{request.id}.csv")
-    # That of an earlier call may be of another model.
-    table.unlink(missing_ok=True)
-    try:
-        client.answer(request)
-    finally:
-        client.finalize()
+    _, states = _answer(bundle_root, request, out, dataset_dir=dataset_dir, **settings)
+    # The client writes the score of each case into a table.
+    table = states.path("evaluate", f"test_score-0-{request.id}.csv")
     if not table.exists():
         raise ConfigError(f"{bundle_root} scores no test cases: adopt it again, with --data")
     scores = {}
@@ -250,23 +186,18 @@ def scores_at_site(
     return scores
 
 
+def _answer(
+    bundle_root: Path, request: Request, out: Path, **settings: Any
+) -> tuple[Mapping[str, Measurement], ClientState]:
+    """What a site's client measures, and its files."""
+    client = bundle_client(bundle_root, request.client, out, **settings)
+    try:
+        return client.answer(request).measurements, client.states
+    finally:
+        client.finalize()
+
+
 # ---- how the model was trained
-
-
-def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:
-    """The configuration files of a model's training, in the bundle.
-
-    Raises:
-        ConfigError: naming the file that is not there.
-    """
-    files = list(recipe.files) or list(TRAIN)
-    for file in files:
-        if not (bundle_root / file).is_file():
-            raise ConfigError(
-                f"the model was trained with {file}, which {bundle_root} does not have: name the "
-                "training's files with --config"
-            )
-    return files
 
 
 def values_of(recipe: ModelRecipe, site: str, config: ConfigParser) -> dict[str, Any]:
@@ -274,16 +205,12 @@ def values_of(recipe: ModelRecipe, site: str, config: ConfigParser) -> dict[str,
 
     Of a bundle whose recipes have none, such as an adopted one, they are the training's overrides.
     """
-    given = recipe.training
-    values = {
-        **given.get("overrides", {}),
-        **given.get("overrides_of_sites", {}).get(site, {}),
-        **recipe.of_site(site).values,
-    }
+    general, of_sites = (recipe.training.get(name, {}) for name in OVERRIDES)
+    values = {**general, **of_sites.get(site, {}), **recipe.of_site(site).values}
     return {key: value for key, value in values.items() if configuration.can_hold(key, config)}
 
 
-def recipe_of_training(model: str | Path) -> ModelRecipe | None:
+def recipe_of_training(model: Path) -> ModelRecipe | None:
     """The recipe of a model; of a hospital's own one in a run, with the overrides of that run.
 
     A hospital's client writes its own model, and does not know which of its values were given.
@@ -291,19 +218,14 @@ def recipe_of_training(model: str | Path) -> ModelRecipe | None:
     recipe = read_recipe(model)
     if recipe is None or recipe.values or "overrides" in recipe.training:
         return recipe
-    for folder in Path(model).absolute().parents:
+    for folder in model.absolute().parents:
         of_run = folder / GLOBAL_MODEL
         if of_run.is_file() and (other := read_recipe(of_run)) is not None:
             return recipe.trained(**{name: other.training.get(name, {}) for name in OVERRIDES})
     return recipe
 
 
-def values_of_list(datalist: str | Path | None, config: ConfigParser) -> dict[str, Any]:
+def values_of_list(datalist: Path, config: ConfigParser) -> dict[str, Any]:
     """The values with which a data list was made, where the training's configuration has others."""
-    if datalist is None:
-        return {}
-    found = {}
-    for key, value in settings_of_split(Path(datalist)).items():
-        if key in config and config.get_parsed_content(key) != value:
-            found[key] = value
-    return found
+    values = {key: value for key, value in settings_of_split(datalist).items() if key in config}
+    return {key: value for key, value in values.items() if config.get_parsed_content(key) != value}

@@ -60,21 +60,7 @@ MEAN_DICE = {
     "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
 }
 
-SPLIT = {"fractions": [0.5, 0.25, 0.25], "folds": None, "fold": 0, "seed": 0, "validation": 0.2}
-
-DATALIST = {
-    "_target_": "monai_fairfl.data.listed_datalist",
-    "training": "@listed_training",
-    "validation": "@listed_validation",
-    "by_position": True,
-    "dataset_dir": "@dataset_dir",
-    "file": "@datalist_file",
-    "share": "@split_validation",
-    "fractions": "@split_fractions",
-    "folds": "@split_folds",
-    "fold": "@split_fold",
-    "seed": "@split_seed",
-}
+SPLIT = {"fractions": [0.5, 0.25, 0.25], "folds": None, "fold": 0, "seed": 0}
 
 # Which of the bundle's values decide what a model gives is not known: the recipe has none.
 RECIPE = {
@@ -136,10 +122,8 @@ def adopt_bundle(
     root = bundle.absolute()
     files = [file for file in (*TRAIN, "configs/train.yaml") if (root / file).is_file()]
     if not files:
-        raise ConfigError(
-            f"{root} has no configs/train.json or train.yaml: a bundle that trains with a "
-            "PythonicWorkflow gets its client in Python (docs/own_bundle.md)"
-        )
+        fix = "write the client of a PythonicWorkflow in Python (docs/own_bundle.md)"
+        raise ConfigError(f"{root} has no configs/train.json or train.yaml: {fix}")
     train_file = root / files[0]
     configuration.make_scripts_importable(root)
     # The server's first model needs it.
@@ -147,10 +131,8 @@ def adopt_bundle(
     training = _Overlay(root, [configuration.read_keys(train_file)])
     for engine, kind in ENGINES.items():
         if _kind(training.parser.get(engine)) != kind:
-            raise ConfigError(
-                f"{train_file} has no {kind} at {engine}: move yours there. Other engines can be "
-                "federated in Python (docs/own_loop.md)"
-            )
+            fix = "move yours there, or federate it in Python (docs/own_loop.md)"
+            raise ConfigError(f"{train_file} has no {kind} at {engine}: {fix}")
     _adopt_cases(training, train_file, site, data_key or "dataset_dir")
     _adopt_engines(training)
 
@@ -171,9 +153,8 @@ def adopt_bundle(
     try:
         evaluation = _Overlay(root, contents)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{train_file}: a section that has to change is a macro (%): write it out"
-        ) from error
+        fault = "a section that has to change is a macro (%): write it out"
+        raise ConfigError(f"{train_file}: {fault}") from error
     _adopt_engines(evaluation)
     evaluation.put(f"{evaluation.dataset('validation')}#data", "$@datalist['testing']")
 
@@ -265,17 +246,15 @@ def _kind(section: Any) -> str:
 def _adopt_cases(draft: _Overlay, file: Path, site: Path | None, data_key: str) -> None:
     """Let each site split its own cases into training, validation and test cases."""
     if data_key not in draft.parser:
-        raise ConfigError(
-            f"{file} has no key {data_key}: name the one that holds the folder of the images with "
-            "--data-key KEY"
-        )
+        fix = "name that of the folder of the images with --data-key KEY"
+        raise ConfigError(f"{file} has no key {data_key}: {fix}")
     if data_key != "dataset_dir":
         draft.put("dataset_dir", draft.parser[data_key])
         draft.put(data_key, "@dataset_dir")
     for name, folder in FOLDERS.items():
         draft.default(name, f"$@bundle_root + '/{folder}'")
     draft.put("datalist_file", "$@ckpt_dir + '/datalist.json'")
-    for name, value in SPLIT.items():
+    for name, value in {**SPLIT, "validation": 0.2}.items():
         draft.put(f"split_{name}", value)
     for part in LOADERS:
         key = f"{draft.dataset(part)}#data"
@@ -284,13 +263,20 @@ def _adopt_cases(draft: _Overlay, file: Path, site: Path | None, data_key: str) 
         if site is not None:
             folder = configuration.data_folder_of(draft.parser, str(site))
             if not are_cases(draft.built(key, dataset_dir=folder)):
-                raise ConfigError(
-                    f"{key} of {file} is no list of cases with the files image and label: write "
-                    "the files of a federation by hand (docs/own_bundle.md)"
-                )
+                fix = "write a federation's files by hand (docs/own_bundle.md)"
+                raise ConfigError(f"{file}: {key} lists no cases of one image and label: {fix}")
         draft.put(f"listed_{part}", draft.parser[key])
         draft.put(key, f"$@datalist['{part}']")
-    draft.put("datalist", DATALIST)
+    datalist = {
+        "_target_": "monai_fairfl.data.listed_datalist",
+        "training": "@listed_training",
+        "validation": "@listed_validation",
+        "by_position": True,
+        "dataset_dir": "@dataset_dir",
+        "file": "@datalist_file",
+        "share": "@split_validation",
+    }
+    draft.put("datalist", datalist | {name: f"@split_{name}" for name in SPLIT})
 
 
 def _adopt_engines(draft: _Overlay) -> None:
@@ -327,7 +313,8 @@ def _adopt_engines(draft: _Overlay) -> None:
     # Every report speaks of the key metric as a mean Dice.
     metrics: dict[str, Any] = {}
     for name in ("key_val_metric", "additional_metrics"):
-        metrics.update(draft.get(f"{EVALUATOR}#{name}") or {})
+        found = draft.get(f"{EVALUATOR}#{name}")
+        metrics |= found if isinstance(found, dict) else {}
     dices = [name for name, section in metrics.items() if _kind(section) == "MeanDice"]
     key = dices[0] if dices else "val_mean_dice"
     if key != next(iter(metrics), None):

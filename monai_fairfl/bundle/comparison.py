@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -21,7 +20,6 @@ from typing import Any
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.settings import Settings
 from monai_fairfl.bundle.site import evaluation_files
 from monai_fairfl.bundle.trainings import (
@@ -35,20 +33,22 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.terminal import as_text
-from monai_fairfl.run.resuming import ended, files_to_write, recorded_config, require_same_cases
+from monai_fairfl.run.resuming import (
+    check_same,
+    ended,
+    files_to_write,
+    recorded_config,
+    require_same_cases,
+)
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.strategies import Standalone
-from monai_fairfl.transports.workers import Turn, prepare
+from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
+from monai_fairfl.utils.settings import one_or_several
 from monai_fairfl.utils.terminal import print_replacing
 
-logger = logging.getLogger(__name__)
-
 PLAN = "plan.json"
-
-BESIDE = (".lock", "log.txt")
-"""What a folder may hold besides a comparison."""
 
 SPLIT_SEED = 0
 """Of every fold's split: the folds are the same for all seeds, and each seed tests each case."""
@@ -112,27 +112,35 @@ class Comparison:
     def __init__(self, federation: BundleFederation):
         self.federation = federation
         self.out = federation.run_dir
+        self.names = [strategy.name for strategy in federation.strategies]
         settings = federation.settings
-        self.seeds = settings.seeds or [settings.seed]
-        _check_seeds_and_folds(settings, self.seeds)
-        names = [strategy.name for strategy in federation.strategies]
-        if len(set(names)) < len(names):
-            raise ConfigError(f"two of the strategies are the same, give each once: {names}")
-        if len(names) < 2:
-            raise ConfigError(
-                "a comparison needs two strategies or more: name another one with --strategy"
-            )
-        self.names = names
+        self.seeds = one_or_several(settings.seeds or settings.seed)
+        self._check_settings()
         # The strategy whose models are candidates of the last mile of all others.
-        self.alone: str | None = None
-        if settings.adapt_epochs and settings.trained_alone is None:
-            for strategy in federation.strategies:
-                if isinstance(strategy, Standalone):
-                    self.alone = strategy.name
+        self.alone = ""
+        for strategy in federation.strategies:
+            if isinstance(strategy, Standalone) and not settings.trained_alone:
+                self.alone = strategy.name if settings.adapt_epochs else ""
         folds: Sequence[int | None] = [None] if settings.folds is None else range(settings.folds)
         # Seed by seed and fold by fold all strategies: what is finished early can be compared.
-        product = itertools.product(self.seeds, folds, names)
+        product = itertools.product(self.seeds, folds, self.names)
         self.cells = [Cell(self.out, name, seed, fold) for seed, fold, name in product]
+
+    def _check_settings(self) -> None:
+        """Refuse settings that a comparison cannot have."""
+        settings, seeds = self.federation.settings, self.seeds
+        if not all(is_whole(seed) for seed in seeds) or len(set(seeds)) < len(seeds):
+            raise ConfigError(f"seeds must be different whole numbers, got {seeds!r}")
+        if len(self.names) < 2:
+            raise ConfigError("a comparison needs two strategies or more: give --strategy others")
+        if settings.valuations:
+            raise ConfigError("valuations are of one run: leave them out, or seeds and folds")
+        if settings.folds is not None and not evaluation_files(settings.bundle_root):
+            raise ConfigError("folds test every case, and the bundle has no configs/evaluate.json")
+        for place, given in {"overrides": settings.overrides, **settings.sites}.items():
+            for name in ("split_folds", "split_fold", "datalist_file"):
+                if name in given and (settings.folds or name != "datalist_file"):
+                    raise ConfigError(f"{place}: {name} is set by the comparison: leave it out")
 
     def run(self) -> dict[str, Any]:
         """Train every cell that is not done, write the tables and print them.
@@ -152,11 +160,6 @@ class Comparison:
             SomeFailed: naming every cell that failed and why, after the others have run.
         """
         with configuration.errors_in_one_line():
-            if (self.out / PLAN).exists() and not self.federation.settings.resume:
-                raise FederationError(
-                    f"{self.out} already holds a comparison: resume it (--resume True) or choose "
-                    "another run_dir"
-                )
             self.federation.read_settings()
             with locked(self.out):
                 found = self._run()
@@ -167,32 +170,25 @@ class Comparison:
 
     def _run(self) -> dict[str, Any]:
         plan = self._plan()
-        _require_same(self.out, plan)
-        jobs, names = self.federation.jobs, self.federation.names
-        done = [cell for cell in self.cells if ended(cell.folder)]
-        lists: dict[Path, bytes] = {}
-        if len(done) < len(self.cells):
-            if jobs.workers(len(self.cells), threads=1) > 1:
-                # Libraries are imported for the workers in the meantime.
-                prepare()
-            lists = self._checked_lists()
-        if "Standalone" not in self.names and not (self.out / PLAN).exists():
-            logger.warning(
-                "Standalone is not among the strategies: nothing will show what a hospital gains "
-                "over training alone. You cannot add it later."
-            )
+        before = recorded_config(self.out, PLAN)
+        others = {path.name for path in self.out.iterdir()} - {".lock", "log.txt"}
+        if before and not self.federation.settings.resume:
+            raise FederationError(f"{self.out} holds a comparison: --resume True goes on with it")
+        if others and not before:
+            held = ", ".join(sorted(others)[:3])
+            raise ConfigError(f"{self.out} holds {held}: name a folder of its own with --out")
+        check_same(self.out, before or plan, plan, ConfigError)
+        done = [cell.title for cell in self.cells if ended(cell.folder)]
+        lists = self._checked_lists() if len(done) < len(self.cells) else {}
         # The plan goes first: a folder without one holds nothing of a comparison.
         write_atomically(self.out / PLAN, f"{json.dumps(plan, indent=4)}\n".encode())
         for file, content in lists.items():
             private_folder(file.parent)
             write_atomically(file, content)
-        for cell in done:
-            # A crash may have come between its end and this.
-            remove_spare(cell.folder)
+        federation = self.federation
         trainings = [self._training(cell) for cell in self.cells]
-        titles = [cell.title for cell in done]
-        threads = self.federation.settings.threads
-        failed = run_trainings(trainings, jobs, titles, len(names), threads)
+        most, threads = len(federation.names), federation.settings.threads
+        failed = run_trainings(trainings, federation.jobs, done, most, threads)
         finished = [cell.folder for cell in self.cells if cell.title not in failed]
         return write_comparison(self.out, plan, finished, failed)
 
@@ -200,17 +196,16 @@ class Comparison:
         """All that decides the numbers, plain JSON: a resumed comparison has the same."""
         settings = self.federation.settings
         config = self.federation.runs.config()
-        others: dict[str, Any] = {}
-        for row in fields(Settings):
-            if FREE not in row.metadata["marks"]:
-                others[row.name] = getattr(settings, row.name)
-        if settings.guards is not None:
-            others["guards"] = config_of(self.federation.guards)
         plan = {name: config[name] for name in ("package", "bundle", "files", "data")}
         plan |= {"strategies": self.names, "seeds": self.seeds, "folds": settings.folds}
         plan |= {name: config[name] for name in ("rounds", "local_epochs", "overrides")}
+        for row in fields(Settings):
+            if FREE not in row.metadata["marks"]:
+                plan[row.name] = getattr(settings, row.name)
+        if settings.guards is not None:
+            plan["guards"] = config_of(self.federation.guards)
         # As JSON has it: tuples are lists.
-        plain: dict[str, Any] = json.loads(json.dumps({**plan, "settings": others}, default=str))
+        plain: dict[str, Any] = json.loads(json.dumps(plan, default=str))
         return plain
 
     def _checked_lists(self) -> dict[Path, bytes]:
@@ -224,21 +219,22 @@ class Comparison:
             FairFLError: naming the setting, the site or the file, and the fix.
         """
         lists: dict[Path, bytes] = {}
+        shared = self.out / "datalists"
+        # The files are the same in every fold: they are read once.
         check = self.federation.settings.check
         for cell in {cell.fold: cell for cell in self.cells}.values():
             changes = {"check": check, "seed": self.seeds[0], "run_dir": str(self.out / "checked")}
             federation = self._federation(self.names, cell.fold, changes)
             federation.check_settings()
-            if check is not None:
-                # The files are the same in every fold: they are read once.
-                check = None
-                require_same_cases(self.out / "datalists", federation.digests)
-                lists.update(files_to_write(self.out / "datalists", federation.digests))
-            for site in federation.names:
-                file = cell.datalists / f"{site}.json"
-                content = None if file.exists() else _new_datalist(federation.runs, site)
-                if content is not None:
-                    lists[file] = content
+            require_same_cases(shared, federation.digests)
+            lists |= files_to_write(shared, federation.digests)
+            check = None
+            with TemporaryDirectory() as place:
+                for site in federation.names:
+                    made, file = (Path(each, f"{site}.json") for each in (place, cell.datalists))
+                    if not file.exists():
+                        federation.runs.listed(site, made)
+                        lists |= {file: made.read_bytes()} if made.exists() else {}
         return lists
 
     # ---- its cells
@@ -246,8 +242,8 @@ class Comparison:
     def _training(self, cell: Cell) -> Training:
         """How one cell is trained; plain values, which another process can be sent."""
         changes: dict[str, Any] = {"seed": cell.seed, "run_dir": str(cell.folder), "check": None}
-        waits = self.alone not in (None, cell.strategy)
-        if self.alone is not None and waits:
+        waits = self.alone not in ("", cell.strategy)
+        if waits:
             changes["trained_alone"] = str(replace(cell, strategy=self.alone).folder / "models")
         federation = partial(self._federation, [cell.strategy], cell.fold, changes)
         rounds = self.federation.settings.rounds
@@ -270,13 +266,12 @@ class Comparison:
         """
         given = vars(self.federation.settings) | {"resume": True, "report": False}
         given |= {"share_cases": True, "seeds": None, "folds": None, "jobs": turn.jobs}
-        if turn.devices:
-            given["devices"] = list(turn.devices)
+        given["devices"] = turn.devices or given["devices"]
         if fold is not None:
             split = {"split_folds": self.federation.settings.folds, "split_fold": fold}
             given["overrides"] = {"split_seed": SPLIT_SEED, **given["overrides"], **split}
-        made = {strategy.name: strategy for strategy in self.federation.strategies}
-        given["strategies"] = [copy.deepcopy(made[name]) for name in names]
+        chosen = [one for one in self.federation.strategies if one.name in names]
+        given["strategies"] = copy.deepcopy(chosen)
         return BundleFederation(**{**given, **changes})
 
 
@@ -299,88 +294,7 @@ def _run_cell(cell: Cell, federation: Any, turn: Turn) -> bool:
     for file in sorted(cell.datalists.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
-    finished = run_logged(cell.folder, federation, turn)
-    if finished:
-        remove_spare(cell.folder)
-    return finished
-
-
-def _check_seeds_and_folds(settings: Settings, seeds: Any) -> None:
-    """Refuse settings that a comparison cannot have."""
-    if not isinstance(seeds, (list, tuple)) or not all(is_whole(seed) for seed in seeds):
-        raise ConfigError(f"seeds must be a list of whole numbers such as [0, 1], got {seeds!r}")
-    if len(set(seeds)) < len(seeds):
-        raise ConfigError(f"give each seed once; got {list(seeds)}")
-    if settings.valuations:
-        raise ConfigError(
-            "valuations are of one training: leave them out, or leave out seeds and folds"
-        )
-    for name in ("split_folds", "split_fold"):
-        if name in settings.overrides:
-            raise ConfigError(f"{name} in the overrides is set by the comparison: give --folds")
-    if settings.folds is None:
-        return
-    if not evaluation_files(settings.bundle_root):
-        raise ConfigError(
-            f"{settings.bundle_root} has no configs/evaluate.json, so no case is tested in a "
-            "fold: leave out --folds to compare on validation cases, or add that file"
-        )
-    for site, additions in settings.sites.items():
-        for name in additions:
-            if name == "datalist_file" or name.startswith("split_"):
-                raise ConfigError(
-                    f"{name} of site {site!r} would give it cases of its own in every fold: "
-                    "leave it out, or leave out --folds"
-                )
-
-
-def _require_same(out: Path, plan: Mapping[str, Any]) -> None:
-    """Refuse to mix two comparisons in one folder.
-
-    Raises:
-        ConfigError: naming each setting that differs, with both values; or when the folder holds
-            something else.
-    """
-    before, now = _by_name(recorded_config(out, PLAN)), _by_name(plan)
-    if not before:
-        others = [path.name for path in out.iterdir() if path.name not in BESIDE]
-        if others:
-            raise ConfigError(
-                f"{out} holds no comparison but {', '.join(sorted(others)[:3])}: give the "
-                "comparison a folder of its own with --out"
-            )
-        return
-    differences = []
-    for name in dict.fromkeys([*before, *now]):
-        if before.get(name) != now.get(name):
-            differences.append(f"{name} was {before.get(name)}, asked for is {now.get(name)}")
-    if differences:
-        raise ConfigError(
-            f"{out} holds another comparison: {'; '.join(differences)}. Give the same "
-            "command as before to go on with it, or another folder with --out"
-        )
-
-
-def _by_name(values: Mapping[str, Any], of: str = "") -> dict[str, Any]:
-    """The values of a plan, and those of its mappings, by names of their own."""
-    found = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found.update(_by_name(value, f" of {name}{of}"))
-        else:
-            found[f"{name}{of}"] = value
-    return found
-
-
-def _new_datalist(runs: BundleRuns, name: str) -> bytes | None:
-    """The content of the data list that a site would make for itself; nothing is written.
-
-    ``None`` where the bundle's configuration has not the usual keys, or the site's images or list
-    lie elsewhere: its client makes its own.
-    """
-    if {"datalist_file", "dataset_dir"} & set(runs.settings.sites.get(name, {})):
-        return None
-    with TemporaryDirectory() as place:
-        made = Path(place) / f"{name}.json"
-        runs.listed(name, made)
-        return made.read_bytes() if made.exists() else None
+    if not run_logged(cell.folder, federation, turn):
+        return False
+    remove_spare(cell.folder)
+    return True

@@ -20,13 +20,17 @@ from monai_fairfl.run.checkpoint import Checkpoints
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies import FedAvg, Strategy
-from monai_fairfl.transports.workers import Failed, Turn, at_a_time
+from monai_fairfl.transports.workers import Failed, Turn
 from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuation.run import value_run
 
 STOPPED = "stopped; the same command with --resume True goes on"
+
+TRAINING_ONLY: dict[str, Any] = {"evaluate": (), "final": (), "record_updates": False}
+TRAINING_ONLY |= {"adapt_epochs": 0, "adapt_fuse": False}
+"""Settings of a federation that nothing but its model is wanted of."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,7 @@ class RunsValuer:
     def _train_ahead(
         self, coalitions: Mapping[frozenset[str], Path], strategy: Strategy | None
     ) -> None:
-        """Train several coalitions at a time, where there are processes for it.
-
-        Without them each is trained when its model is asked for. The models are the same.
+        """Train several coalitions, at a time where there are processes for it.
 
         Args:
             coalitions: to train -> folder of each.
@@ -85,8 +87,6 @@ class RunsValuer:
             if coalition and self._model_of_finished_run(coalition, strategy or FedAvg()) is None:
                 pieces[folder.name] = partial(_train_apart, self, coalition, strategy, folder)
         jobs = runs.jobs.workers(len(pieces) * len(runs.sites), runs.settings.threads)
-        if at_a_time(pieces, jobs) == 1:
-            return
         rounds = dict.fromkeys(pieces, runs.settings.rounds)
         found, stopped = deal_out([pieces], runs.jobs.devices_of(jobs), rounds)
         if stopped:
@@ -114,19 +114,13 @@ class RunsValuer:
             return trained
 
         settings = self.runs.settings
-        per_round = settings.clients_per_round or len(coalition)
-        samples = {site: n for site, n in settings.samples.items() if site in coalition}
         federation = self.runs.federation(
             strategy,
             folder,
             sorted(coalition),
-            min_clients=min(len(coalition), per_round),
-            evaluate=(),
-            final=(),
-            record_updates=False,
-            adapt_epochs=0,
-            adapt_fuse=False,
-            samples=samples,
+            **TRAINING_ONLY,
+            min_clients=min(len(coalition), settings.clients_per_round or len(coalition)),
+            samples={site: n for site, n in settings.samples.items() if site in coalition},
         )
         with stopping_on_signals(federation.stop):
             if not federation.run(resume=True).finished:
@@ -137,18 +131,12 @@ class RunsValuer:
         self, coalition: frozenset[str], strategy: Strategy
     ) -> Weights | None:
         """The model of the finished run of all sites, if none was ever missing in it."""
-        names = set(self.runs.sites)
-        if coalition != names:
-            return None
-        size = min(len(names), self.runs.settings.clients_per_round or len(names))
-        for history in self.histories:
-            start, rounds = history.records[0], history.rounds
-            if start["name"] != strategy.name or set(start["clients"]) != names:
-                continue
-            if any(record["missing"] or len(record["clients"]) != size for record in rounds):
-                continue
-            checkpoint = Checkpoints(history.run_dir / "checkpoints").load()
-            return None if checkpoint is None else checkpoint.weights
+        for history in self.histories if coalition == set(self.runs.sites) else ():
+            start = history.records[0]
+            is_same = start["name"] == strategy.name and set(start["clients"]) == coalition
+            if is_same and not any(record["missing"] for record in history.rounds):
+                checkpoint = Checkpoints(history.run_dir / "checkpoints").load()
+                return None if checkpoint is None else checkpoint.weights
         return None
 
 

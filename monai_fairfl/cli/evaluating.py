@@ -218,7 +218,7 @@ def evaluation(
     adopted: Sequence[str] | None = None
     if configuration.takes_any_folder(root):
         of_bundle = configuration.read_keys(root / configuration.FEDERATE).get("config") or TRAIN
-        adopted = adaptation.files_of(recipe, root) if recipe is not None else of_bundle
+        adopted = list(recipe.files if recipe is not None else ()) or of_bundle
     sites = sites_at(data) if adopted is None else listed_sites(data, root, adopted)
     of_runs = {site: site_of_run(file, site) for site in sites}
     evaluator = Evaluator(file, recipe, root, of_runs, out, device, verbose, adopted)

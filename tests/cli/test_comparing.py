@@ -169,7 +169,7 @@ BOTH = ["--strategy", "FedAvg", "FedCE"]
     ("given", "keys", "named"),
     [
         (["--strategy", "FedAvg"], {}, "two strategies"),
-        (["--strategy", "FedCE", "FedCE('multi')"], {}, "same"),
+        (["--strategy", "FedCE", "FedCE('multi')"], {}, "different"),
         ([], {"folds": "four"}, "folds 'four'"),
         # Hospitals have four cases.
         (["--folds", "5"], {}, "alder folds"),
@@ -200,7 +200,7 @@ def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(
     before = bytes_of(compared, *FILES)
     code, _, said = cli.shown(*command(sites, compared), "--seeds", "0", "2")
     assert code == 2
-    assert "seeds" in said and "[0, 2]" in said and "overrides" not in said
+    assert "seeds" in said and "[0, 2]" in said and "folds" not in said
     said = cli.refusal(*command(sites, compared), "--strategy", "FedAvg", "FedCE", "CGSV")
     assert "strategies" in said and "CGSV" in said
     assert bytes_of(compared, *FILES) == before
