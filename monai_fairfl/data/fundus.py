@@ -17,7 +17,9 @@ from monai.utils import ensure_tuple_rep
 from scipy import sparse
 from torch.nn.functional import interpolate
 
+from monai_fairfl.data.transforms import EachKeyd
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.arguments import check_value
 
 # Width / height from which a photograph is taken for a pair of views. Few single views are as wide.
 STEREO = 1.8
@@ -44,17 +46,14 @@ class OneViewd(Cropd):
         stereo: whether the photographs are pairs; ``None``: those are that are at least 1.8 times
             as wide as high. RIM-ONE r3's pairs are 1.5 times as wide as high, like many single
             views, so they need ``True``.
-        allow_missing_keys: as MONAI's.
 
     >>> import torch
     >>> OneViewd("image")({"image": torch.zeros(3, 200, 100)})["image"].shape
     torch.Size([3, 100, 100])
     """
 
-    def __init__(
-        self, keys: KeysCollection, stereo: bool | None = None, allow_missing_keys: bool = False
-    ) -> None:
-        super().__init__(keys, cropper=_LeftHalf(stereo), allow_missing_keys=allow_missing_keys)
+    def __init__(self, keys: KeysCollection, stereo: bool | None = None) -> None:
+        super().__init__(keys, cropper=_LeftHalf(stereo))
 
 
 class _LeftHalf(Crop):
@@ -71,7 +70,7 @@ class _LeftHalf(Crop):
         return super().__call__(img, view, lazy)
 
 
-class NormaliseFieldd(MapTransform):
+class NormaliseFieldd(EachKeyd):
     r"""Normalise each colour of a photograph within the field of view, and make the rest 0.
 
     .. math:: x'_c = (x_c - \mu_c) / \sigma_c
@@ -96,27 +95,17 @@ class NormaliseFieldd(MapTransform):
 
     def __init__(self, keys: KeysCollection, threshold: float = 0.15) -> None:
         super().__init__(keys)
-        _check_share(threshold)
+        # Some pixels of every photograph can be above it.
+        check_value("threshold", threshold, "float", "[0, 1)")
         self.threshold = threshold
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        d = dict(data)
-        for key in self.key_iterator(d):
-            d[key] = normalise_field(d[key], self.threshold)
-        return d
-
-
-def _check_share(threshold: float) -> None:
-    # Some pixels of every photograph can be above it.
-    if not 0 <= threshold < 1:
-        raise ConfigError(f"threshold must be in [0, 1), got {threshold}")
+    def change(self, image: torch.Tensor) -> torch.Tensor:
+        """As :meth:`EachKeyd.change`."""
+        return normalise_field(image, self.threshold)
 
 
 def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tensor:
     """Normalise one photograph, C x W x H, as :class:`NormaliseFieldd` does.
-
-    Raises:
-        ConfigError: ``threshold`` is out of range.
 
     >>> import torch
     >>> image = torch.zeros(3, 4, 4)
@@ -127,23 +116,18 @@ def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tenso
     >>> torch.allclose(normalised, normalise_field(2 * image))  # a longer exposure
     True
     """
-    _check_share(threshold)
     image = image.float()
     brightest = image.amax(0)
-    inside = brightest > threshold * _percentile_99(brightest)
+    if brightest.numel() <= MOST_OF_TORCH:
+        percentile = torch.quantile(brightest, 0.99)
+    else:
+        values = torch.as_tensor(brightest).cpu().numpy()
+        percentile = torch.as_tensor(np.quantile(values, 0.99)).to(brightest)
+    inside = brightest > threshold * percentile
     pixels = image[:, inside] if bool(inside.any()) else image.flatten(1)
-    mean = pixels.mean(1)[:, None, None]
-    deviation = pixels.std(1)[:, None, None]
+    mean, deviation = (of_all[:, None, None] for of_all in (pixels.mean(1), pixels.std(1)))
     normalised = (image - mean) / deviation.clamp(min=1e-6)
     return torch.where(inside, normalised, torch.zeros_like(image))
-
-
-def _percentile_99(values: torch.Tensor) -> torch.Tensor:
-    """The 99th percentile, also of a photograph of more pixels than torch takes."""
-    if values.numel() <= MOST_OF_TORCH:
-        return torch.quantile(values, 0.99)
-    percentile = np.quantile(torch.as_tensor(values).cpu().numpy(), 0.99)
-    return torch.as_tensor(percentile).to(values)
 
 
 class RandDiscCropd(Randomizable, MapTransform):
@@ -185,31 +169,26 @@ class RandDiscCropd(Randomizable, MapTransform):
         MapTransform.__init__(self, keys)
         if label_key not in self.keys:
             raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
-        if not 0 <= prob <= 1 or jitter < 0 or not 1 <= margin[0] <= margin[1]:
-            raise ConfigError(
-                f"RandDiscCropd: prob={prob} must be in [0, 1], margin={tuple(margin)} a range"
-                f" (low, high) from 1 up, and jitter={jitter} at least 0"
-            )
+        check_value("prob", prob, "float", "[0, 1]")
+        check_value("jitter", jitter, "float", "[0, inf)")
+        if not 1 <= margin[0] <= margin[1]:
+            raise ConfigError(f"margin must be a range (low, high) from 1, got {tuple(margin)}")
         self.label_key = label_key
         self.size = tuple(size)
         self.prob = prob
-        self.margin = tuple(margin)
+        self.margin = (margin[0], margin[1])
         self.jitter = jitter
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
         # All three are drawn for every photograph, so that draws do not depend on labels.
         takes_square = self.R.random() < self.prob
-        margin = self.R.uniform(self.margin[0], self.margin[1])
+        margin = self.R.uniform(*self.margin)
         shift = self.R.uniform(-self.jitter, self.jitter, 2)
-        square = None
-        if takes_square:
-            square = square_around(d[self.label_key][0] > 0.5, margin, shift.tolist())
+        square = square_around(d[self.label_key][0] > 0.5, margin, shift.tolist())
+        columns, rows = square if square and takes_square else (slice(None), slice(None))
         for key in self.key_iterator(d):
-            image = d[key]
-            if square is not None:
-                image = image[:, square[0], square[1]]
-            batch = image[None].float()
+            batch = d[key][None, :, columns, rows].float()
             if key == self.label_key:
                 d[key] = interpolate(batch, self.size, mode="nearest-exact")[0]
             else:
@@ -311,8 +290,7 @@ class SmoothResized(Resized):
 
 def _resized(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """An image, C x W x H, in another size; float32."""
-    columns = _matrix(image.shape[1], size[0])
-    rows = _matrix(image.shape[2], size[1])
+    columns, rows = (_matrix(old, new) for old, new in zip(image.shape[1:], size))
     channels = image.astype(np.float32)
     return np.stack([(rows @ (columns @ channel).T).T for channel in channels])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,8 +23,8 @@ def write_generated(
     size: Sequence[int],
     cases: int | None,
     workers: int,
-    names: Callable[[Any, int], tuple[str, str]],
-    make: Callable[[Any, int], tuple[bytes, ...]],
+    names: tuple[str, str],
+    make: Callable[[Any, int], Iterable[bytes]],
 ) -> list[str]:
     """Write every case of every site that is not there yet, and ``sites.json``.
 
@@ -37,7 +37,8 @@ def write_generated(
         size: of all images.
         cases: number of cases of every site instead of each site's own.
         workers: threads.
-        names: of a case's image and mask, relative to the site's folder, by site and number.
+        names: of a case's image and mask, relative to the site's folder: formats of site and
+            number.
         make: makes a case's image and mask, as files, by site and number.
 
     Returns:
@@ -47,32 +48,27 @@ def write_generated(
         DataError: the folder holds generated sites of another seed, size or shift.
     """
     root = Path(root)
-    if cases is not None:
-        sites = [replace(site, cases=cases) for site in sites]
     path = root / "sites.json"
-    settings = {"seed": seed, "size": list(size)}
-    described: dict[str, Any] = {**settings, "sites": {}}
-    if path.exists():
-        described = json.loads(path.read_text())
-    differences = [name for name in settings if described[name] != settings[name]]
+    sites = [site if cases is None else replace(site, cases=cases) for site in sites]
+    described: dict[str, Any] = {"seed": seed, "size": list(size), "sites": {}}
+    before = json.loads(path.read_text()) if path.exists() else described
+    described["sites"] |= before["sites"]
     for site in sites:
-        entry = asdict(site)
-        before = described["sites"].get(site.name, entry)
+        entry = described["sites"][site.name] = asdict(site)
         # A site may get further cases.
-        entry["cases"] = before["cases"] = max(entry["cases"], before["cases"])
-        differences += [f"{site.name}.{key}" for key in entry if entry[key] != before[key]]
-        described["sites"][site.name] = entry
-    if differences:
+        known = before["sites"].setdefault(site.name, entry)
+        entry["cases"] = known["cases"] = max(entry["cases"], known["cases"])
+    if described != before:
         raise DataError(
-            f"{path} was written with another {', '.join(differences)}. Delete {root}, or name"
-            " another folder with --out."
+            f"{path} was written with another seed, size or site. Delete {root}, or name another"
+            " folder with --out."
         )
     for site in sites:
         (root / site.name).mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(described, indent=2).encode())
 
     def write_case(site: Any, number: int) -> None:
-        paths = [root / site.name / name for name in names(site, number)]
+        paths = [root / site.name / name.format(site, number) for name in names]
         # Files are written whole or not at all.
         if not all(path.exists() for path in paths):
             for path, content in zip(paths, make(site, number)):

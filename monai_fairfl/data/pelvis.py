@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,35 +128,34 @@ def make_case(
     """
     rng = np.random.default_rng([seed, *site.name.encode(), number])
     pelvis = Pelvis(site, rng, size)
-    radius, gland_axes = draw_gland(pelvis, site)
-    has_coil = site.coil > 0
-    rectum = rng.uniform(18, 22) if has_coil else rng.uniform(8, 17)
-    paint_surroundings(pelvis, rectum, has_coil, top=gland_axes[2])
-    paint_gland(pelvis, radius, gland_axes, site.zones)
+    radius, axes = draw_gland(pelvis, site)
+    rectum = rng.uniform(18, 22) if site.coil else rng.uniform(8, 17)
+    paint_surroundings(pelvis, rectum, site.coil > 0, top=axes[2])
+    paint_gland(pelvis, radius, axes, site.zones)
 
     # The signal: tissue, blurred in plane by the point spread and a little across slices.
-    sigma = (site.blur / pelvis.spacing[0], site.blur / pelvis.spacing[1], 0.35)
+    right, front, head = pelvis.spacing
+    sigma = (site.blur / right, site.blur / front, 0.35)
     signal = gaussian_filter(np.clip(pelvis.signal, 0.01, None), sigma) ** site.gamma
     # The receive field: smooth shading, and the flare of a coil.
     shading = np.exp(site.bias * pelvis.smooth(70))
-    if has_coil:
+    if site.coil:
         distance = pelvis.radius((0, 20 + rectum, 0), (24, 24, 60))
         shading *= 0.5 * (1 + site.coil / (1 + distance**2) ** 2)
     # The magnitude of the noisy signal.
     real, imaginary = site.noise * rng.standard_normal((2, *size))
     magnitude = np.hypot(signal * shading + real, imaginary)
     image = np.clip(magnitude * site.scale, 0, 32767).round().astype(np.int16)
-    mask = (radius < 1).astype(np.uint8)
 
     # The middle of the volume is at 0 mm.
-    affine = np.diag([-pelvis.spacing[0], -pelvis.spacing[1], pelvis.spacing[2], 1.0])
+    affine = np.diag([-right, -front, head, 1.0])
     affine[:3, 3] = -affine[:3, :3] @ ((np.array(size) - 1) / 2)
-    return image, mask, affine
+    return image, (radius < 1).astype(np.uint8), affine
 
 
 def write_sites(
     root: str | os.PathLike[str],
-    sites: Sequence[Site] | None = None,
+    sites: Sequence[Site] = SITES,
     seed: int = 0,
     size: tuple[int, int, int] = (96, 96, 16),
     cases: int | None = None,
@@ -170,7 +169,7 @@ def write_sites(
 
     Args:
         root: folder to write to; made if missing.
-        sites: hospitals, :data:`SITES` by default.
+        sites: hospitals.
         seed: decides all images.
         size: voxels of every volume; field of view and gland stay the same in mm.
         cases: number of cases of every site instead of each site's own.
@@ -187,20 +186,15 @@ def write_sites(
     ['alder', 'birch']
     """
 
-    def names(site: Site, number: int) -> tuple[str, str]:
-        return f"Case{number:02d}.nii.gz", f"Case{number:02d}_segmentation.nii.gz"
-
-    def make(site: Site, number: int) -> tuple[bytes, ...]:
+    def make(site: Site, number: int) -> Iterator[bytes]:
         *volumes, affine = make_case(site, number, seed, size)
-        files = []
         for voxels in volumes:
             nifti = nib.Nifti1Image(voxels, affine)
             nifti.header.set_xyzt_units("mm")
             # Without a time, so that a file is the same whenever it is made.
-            files.append(gzip.compress(nifti.to_bytes(), compresslevel=4, mtime=0))
-        return tuple(files)
+            yield gzip.compress(nifti.to_bytes(), compresslevel=4, mtime=0)
 
-    sites = SITES if sites is None else sites
+    names = ("Case{1:02d}.nii.gz", "Case{1:02d}_segmentation.nii.gz")
     return write_generated(root, sites, seed, size, cases, workers, names, make)
 
 
@@ -240,10 +234,8 @@ def write_demo(
     """
     written = write_sites(root, sites, seed, size, workers=workers)
     for site in sites:
-        cases = []
-        for number in range(site.cases):
-            name = f"{site.name}/Case{number:02d}"
-            cases.append({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"})
+        names = [f"{site.name}/Case{number:02d}" for number in range(site.cases)]
+        cases = [{"image": f"{n}.nii.gz", "label": f"{n}_segmentation.nii.gz"} for n in names]
         # Cases are drawn independently, so their numbers may decide. Whatever its size, two of a
         # site's validate and eight test.
         parts = {"training": cases[:-10], "validation": cases[-10:-8], "testing": cases[-8:]}
@@ -270,13 +262,13 @@ class Pelvis:
     def __init__(self, site: Site, rng: np.random.Generator, size: tuple[int, int, int]) -> None:
         self.rng = rng
         self.extent = (site.fov, site.fov, 16 * site.thickness)
-        self.spacing = tuple(extent / n for extent, n in zip(self.extent, size))
+        self.spacing = [extent / n for extent, n in zip(self.extent, size)]
         self.axes = [(np.arange(n) - (n - 1) / 2) * step for n, step in zip(size, self.spacing)]
         offset = rng.normal(0, (4, 5, 2.5))
-        deformed = []
-        for position, shift in zip(np.meshgrid(*self.axes, indexing="ij"), offset):
-            deformed.append(position + shift + 1.8 * self.smooth(25) + 3.5 * self.smooth(75))
-        self.x, self.y, self.z = deformed
+        self.x, self.y, self.z = (
+            position + shift + 1.8 * self.smooth(25) + 3.5 * self.smooth(75)
+            for position, shift in zip(np.meshgrid(*self.axes, indexing="ij"), offset)
+        )
         self.signal = np.full(size, 0.02)
 
     def smooth(self, scale: float) -> np.ndarray:
@@ -296,10 +288,8 @@ class Pelvis:
 
     def radius(self, centre: Triple, radii: Triple) -> np.ndarray:
         """Elliptic radius: below 1 inside; an infinite radius makes a tube."""
-        squares: Any = 0
-        for axis, axis_centre, axis_radius in zip((self.x, self.y, self.z), centre, radii):
-            squares = squares + ((axis - axis_centre) / axis_radius) ** 2
-        return np.sqrt(squares)
+        axes = zip((self.x, self.y, self.z), centre, radii)
+        return np.sqrt(sum(((axis - middle) / half) ** 2 for axis, middle, half in axes))
 
     def paint(self, radius: np.ndarray, size: float, value: Any, edge: Any = 0.8) -> None:
         """Blend ``value`` in where ``radius`` is below 1.
@@ -318,7 +308,7 @@ class Pelvis:
     ) -> None:
         """Paint an ellipsoid, with a dark wall of ``wall`` mm around it."""
         radius = self.radius(centre, radii)
-        size = float(np.min([np.min(axis_radius) for axis_radius in radii]))
+        size = float(min(np.min(half) for half in radii))
         if wall:
             self.paint(radius * size / (size + wall), size + wall, dark)
         self.paint(radius, size, value)
@@ -333,10 +323,8 @@ def paint_surroundings(pelvis: Pelvis, rectum: float, coil: bool, top: float) ->
         coil: whether an endorectal coil fills it.
         top: height of the gland's base in mm.
     """
-    rng = pelvis.rng
-    inf = np.inf
-    grain = pelvis.smooth(9)
-    fine = pelvis.smooth(4)
+    rng, inf = pelvis.rng, np.inf
+    grain, fine = pelvis.smooth(9), pelvis.smooth(4)
 
     # Skin and fat; inside them everything is muscle at first.
     skin, depth = rng.uniform((12, 82), (28, 98))
@@ -362,8 +350,7 @@ def paint_surroundings(pelvis: Pelvis, rectum: float, coil: bool, top: float) ->
     is_below = pelvis.z + 8 * pelvis.smooth(20) < 10
     pelvis.paint(sling, 1.5, np.where(is_below, 0.24, pelvis.signal))
     # Venous plexus, nerves and vessels.
-    plexus = pelvis.radius((0, -6, 2), (33, 24, 26))
-    pelvis.paint(plexus, 24, 0.55 + 0.22 * fine, 3.0)
+    pelvis.paint(pelvis.radius((0, -6, 2), (33, 24, 26)), 24, 0.55 + 0.22 * fine, 3.0)
     # Bladder.
     centre = (rng.normal(0, 5), -14, top + 19)
     pelvis.organ(centre, (rng.uniform(26, 36), rng.uniform(18, 26), 21), 1.05, 3.0, 0.25)
@@ -375,9 +362,8 @@ def paint_surroundings(pelvis: Pelvis, rectum: float, coil: bool, top: float) ->
     content: Any = 0.03
     if not coil and rng.random() >= 0.5:
         content = rng.uniform(0.25, 0.9) + 0.15 * grain
-    shift = 0.0 if coil else rng.normal(0, 4)
-    flattening = 1.0 if coil else 0.85
-    pelvis.organ((shift, 20 + rectum, 0), (rectum, flattening * rectum, inf), content, 3.0, 0.33)
+    shift, flat = (0.0, 1.0) if coil else (rng.normal(0, 4), 0.85)
+    pelvis.organ((shift, 20 + rectum, 0), (rectum, flat * rectum, inf), content, 3.0, 0.33)
 
 
 def draw_gland(pelvis: Pelvis, site: Site) -> tuple[np.ndarray, tuple[float, float, float]]:
@@ -420,8 +406,7 @@ def paint_gland(
         zones: peripheral minus central signal.
     """
     wide, flat, height = axes
-    fine = pelvis.smooth(3.5)
-    grain = pelvis.smooth(8)
+    fine, grain = pelvis.smooth(3.5), pelvis.smooth(8)
     # The visible edge is not the true one everywhere.
     seen = radius * (1 + 0.05 * grain)
     edge = 0.8 + 3.5 * np.clip(pelvis.smooth(16), 0, 1.5)
@@ -433,8 +418,8 @@ def paint_gland(
     pelvis.paint(seen / 1.06, flat, np.where(grain > -0.2, 0.28, pelvis.signal), edge)
     pelvis.paint(seen, flat, peripheral, edge)
     radii = (0.72 * wide, 0.68 * flat, 0.9 * height)
-    centre = pelvis.radius((0, -0.22 * flat, 0.1 * height), radii)
-    pelvis.paint(centre * (1 + 0.06 * fine), flat, central, 1.5)
+    core = pelvis.radius((0, -0.22 * flat, 0.1 * height), radii) * (1 + 0.06 * fine)
+    pelvis.paint(core, flat, central, 1.5)
     # Fibromuscular stroma.
     stroma = pelvis.radius((0, -1.0 * flat, 0), (0.5 * wide, 0.3 * flat, height))
     pelvis.paint(stroma, 6, 0.24, 2.0)

@@ -12,10 +12,9 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -138,30 +137,27 @@ def make_photograph(
     # Light of the camera: exposure, smooth patches, and less of it at the rim of the field of view.
     radius = np.hypot(*retina.sensor) / (clinic.fov / 2)
     exposure = rng.lognormal(0, 0.08)
-    patches = retina.smooth_at(clinic.fov / 4, retina.sensor)
-    light = exposure * np.exp(clinic.uneven * patches)
+    light = exposure * np.exp(clinic.uneven * retina.smooth(clinic.fov / 4, retina.sensor))
     light *= 1 - clinic.vignette * np.minimum(radius, 1) ** 2
     gain = light[..., None] * (clinic.red, clinic.green, clinic.blue)
 
     # The signal, blurred within each view, with noise, and black outside the field of view.
-    signal = np.clip(gain * retina.colour, 0, 1) ** clinic.gamma
     sigma = clinic.blur / retina.pixel
+    signal = np.clip(gain * retina.colour, 0, 1) ** clinic.gamma
     signal = gaussian_filter(signal, (0, sigma, sigma, 0))
     signal += clinic.noise * rng.standard_normal(signal.shape)
     signal *= retina.edge((radius - 1) * clinic.fov / 2, 0.02)[..., None]
     image = np.clip(255 * signal, 0, 255).round().astype(np.uint8)
 
     labelled = cup if clinic.cup else disc
-    mask = np.zeros(disc.shape, np.uint8)
-    mask[disc < 1] = 128
-    mask[labelled < 1] = 255
+    mask = np.where(labelled < 1, 255, np.where(disc < 1, 128, 0)).astype(np.uint8)
     # Two views of a stereo pair lie side by side.
     return np.hstack(list(image)), np.hstack(list(mask))
 
 
 def write_clinics(
     root: str | os.PathLike[str],
-    clinics: Sequence[Clinic] | None = None,
+    clinics: Sequence[Clinic] = CLINICS,
     seed: int = 0,
     size: int = 256,
     cases: int | None = None,
@@ -175,7 +171,7 @@ def write_clinics(
 
     Args:
         root: folder to write to; made if missing.
-        clinics: clinics, :data:`CLINICS` by default.
+        clinics: which.
         seed: decides all photographs.
         size: pixels along a picture's side at resolution 1; field of view and disc stay the same in
             mm.
@@ -193,26 +189,18 @@ def write_clinics(
     ['acacia', 'beech']
     """
 
-    def names(clinic: Clinic, number: int) -> tuple[str, str]:
-        return f"images/Case{number:02d}{clinic.suffix}", f"masks/Case{number:02d}.png"
-
-    def make(clinic: Clinic, number: int) -> tuple[bytes, ...]:
-        files = []
-        for pixels, suffix in zip(
-            make_photograph(clinic, number, seed, size), (clinic.suffix, ".png")
-        ):
+    def make(clinic: Clinic, number: int) -> Iterator[bytes]:
+        pictures = make_photograph(clinic, number, seed, size)
+        for pixels, suffix in zip(pictures, (clinic.suffix, ".png")):
             file = io.BytesIO()
             Image.fromarray(pixels).save(file, Image.registered_extensions()[suffix])
-            files.append(file.getvalue())
-        return tuple(files)
+            yield file.getvalue()
 
-    clinics = CLINICS if clinics is None else clinics
+    names = ("images/Case{1:02d}{0.suffix}", "masks/Case{1:02d}.png")
     written = write_generated(root, clinics, seed, (size, size), cases, workers, names, make)
     for clinic in clinics:
-        labels: dict[str, Any] = {"background": 0, "disc": 255}
-        if clinic.cup:
-            labels = {"background": 0, "disc": [128, 255], "cup": 255}
-        content = json.dumps({"labels": labels}).encode()
+        structures = {"disc": [128, 255], "cup": 255} if clinic.cup else {"disc": 255}
+        content = json.dumps({"labels": {"background": 0, **structures}}).encode()
         write_atomically(Path(root, clinic.name, "dataset.json"), content)
     return written
 
@@ -236,13 +224,10 @@ class Retina:
 
     def __init__(self, clinic: Clinic, rng: np.random.Generator, size: int) -> None:
         self.rng = rng
-        height = rng.uniform(1.65, 1.9)
-        narrowing = rng.uniform(0.91, 1.0)
-        self.disc = 0.5 * height * np.array([narrowing, 1.0])
+        self.disc = 0.5 * rng.uniform(1.65, 1.9) * np.array([rng.uniform(0.91, 1.0), 1.0])
         # The side of the picture that is temporal: left in a right eye.
         side = rng.choice([-1, 1])
-        aim = np.multiply(clinic.aim, MACULA)
-        offset = aim + rng.normal(0, 0.05 * clinic.fov / clinic.frame, 2)
+        drift = rng.normal(0, 0.05 * clinic.fov / clinic.frame, 2)
 
         # Positions on the sensor, the same in both views of a stereo pair.
         views = np.array([-1.0, 1.0] if clinic.stereo else [0.0])[:, None, None]
@@ -253,24 +238,26 @@ class Retina:
 
         # Positions on the retina. The cup lies deeper than the rest, so the views see it shifted.
         y, x = self.sensor
-        self.x = side * (x + 0.03 * clinic.fov * views) + offset[0]
-        self.y = y + offset[1]
+        right, down = np.multiply(clinic.aim, MACULA) + drift
+        self.x = side * (x + 0.03 * clinic.fov * views) + right
+        self.y = y + down
         depth = np.exp(-((self.x / self.disc[0]) ** 2) - (self.y / self.disc[1]) ** 2)
         self.x = self.x + 0.1 * views * depth
         self.colour = np.ones((*self.x.shape, 1)) * (0.64, 0.27, 0.09)
 
-    def smooth(self, scale: float) -> np.ndarray:
-        """Random field of unit variance and correlation ``scale`` mm on the retina.
+    def smooth(self, scale: float, positions: np.ndarray | None = None) -> np.ndarray:
+        """Random field of unit variance and correlation ``scale`` mm.
 
         It is the same at every resolution and in every view.
-        """
-        return self.smooth_at(scale, np.stack([self.y, self.x]))
 
-    def smooth_at(self, scale: float, positions: np.ndarray) -> np.ndarray:
-        """The field of :meth:`smooth` at positions in mm, downwards and to the right."""
+        Args:
+            scale: in mm.
+            positions: in mm, downwards and to the right; ``None``: those on the retina.
+        """
         noise = self.rng.standard_normal((256, 256))
         field = gaussian_filter(noise, 3.0, mode="wrap")
-        places = positions / (scale / 3)
+        places = np.stack([self.y, self.x]) if positions is None else positions
+        places = places / (scale / 3)
         return map_coordinates(field / field.std(), places, order=1, mode="grid-wrap")
 
     def edge(self, distance: np.ndarray, width: float) -> np.ndarray:
@@ -295,14 +282,13 @@ def paint_background(retina: Retina) -> None:
     """Paint pigment, choroid and macula, and bright deposits in some eyes."""
     rng = retina.rng
     pigment = rng.normal(0, 0.2) + 0.2 * retina.smooth(2.5)
-    for strength, scale in ((0.06, 0.5), (0.03, 0.15)):
-        pigment += strength * retina.smooth(scale)
+    pigment += 0.06 * retina.smooth(0.5)
+    pigment += 0.03 * retina.smooth(0.15)
     retina.colour *= np.exp(pigment[..., None] * (0.6, 1.0, 1.2))
 
     # The choroid's vessels are ridges: the zero lines of a field.
     ridges = np.exp(-((retina.smooth(0.6) / 0.4) ** 2))
-    strength = rng.uniform(0, 0.2)
-    retina.stain(strength * ridges, (0.5, 0.8, 1.0))
+    retina.stain(rng.uniform(0, 0.2) * ridges, (0.5, 0.8, 1.0))
 
     distance = retina.distance_to_macula()
     macula = np.exp(-((distance / 1.2) ** 2)) + 0.5 * np.exp(-((distance / 0.35) ** 2))
@@ -329,13 +315,10 @@ def paint_disc_and_cup(retina: Retina) -> tuple[np.ndarray, np.ndarray]:
     u = retina.x / retina.disc[0] * wobble
     v = retina.y / retina.disc[1] * wobble
     disc = np.hypot(u, v)
-    ratio = rng.uniform(0.27, 0.78)
-    wide = rng.uniform(0.85, 1.1)
-    angle = rng.uniform(0, 2 * np.pi)
+    ratio, wide, angle = rng.uniform((0.27, 0.85, 0), (0.78, 1.1, 2 * np.pi))
     shift = rng.uniform(0, 0.5) * (0.92 - ratio * max(wide, 1))
-    cup_u = (u - shift * np.cos(angle)) / (ratio * wide)
-    cup_v = (v - shift * np.sin(angle)) / ratio
-    cup = np.hypot(cup_u, cup_v)
+    across = (u - shift * np.cos(angle)) / (ratio * wide)
+    cup = np.hypot(across, (v - shift * np.sin(angle)) / ratio)
 
     # A crescent of atrophy, wider on the temporal side.
     crescent = np.hypot(u - rng.uniform(0, 0.3), v) / rng.uniform(1.05, 1.25)
@@ -367,8 +350,7 @@ def paint_vessels(retina: Retina) -> None:
         calibre = np.append(vessels[:, 2], 0.0)[nearest]
         weight = retina.edge(np.minimum(gap, 1.0) - calibre / 2, 0.02)
         weight = weight * np.clip(calibre / 0.1, 0, 1)
-        unevenness = 1 + 0.15 * retina.smooth(1.0)
-        retina.stain(weight * outside_macula * unevenness, loss)
+        retina.stain(weight * outside_macula * (1 + 0.15 * retina.smooth(1.0)), loss)
 
 
 def _vessel_tree(rng: np.random.Generator, hilum: np.ndarray, width: float) -> np.ndarray:
@@ -379,14 +361,11 @@ def _vessel_tree(rng: np.random.Generator, hilum: np.ndarray, width: float) -> n
     rows = []
     for up in (-1, 1):
         start = hilum + rng.normal(0, 0.06, 2)
-        arcade_heading = np.deg2rad(rng.normal(95, 8))
-        arcade_bend = -np.deg2rad(rng.normal(105, 8))
-        nasal_heading = np.deg2rad(rng.normal(110, 10))
-        nasal_bend = np.deg2rad(rng.normal(35, 12))
-        arcade_width = width * rng.uniform(0.8, 1.1)
-        rows.append(_grow(rng, start, up * arcade_heading, up * arcade_bend, arcade_width, 9.0))
-        nasal_width = 0.75 * width * rng.uniform(0.8, 1.1)
-        rows.append(_grow(rng, start, up * nasal_heading, up * nasal_bend, nasal_width, 9.0))
+        arcade, turn, nasal, back = np.deg2rad(rng.normal((95, 105, 110, 35), (8, 8, 10, 12)))
+        wide = width * rng.uniform(0.8, 1.1)
+        rows.append(_grow(rng, start, up * arcade, up * -turn, wide, 9.0))
+        wide = 0.75 * width * rng.uniform(0.8, 1.1)
+        rows.append(_grow(rng, start, up * nasal, up * back, wide, 9.0))
         rows.append(_grow(rng, start, up * rng.uniform(0.2, 0.7), 0.0, 0.04, 3.0))
     return np.concatenate(rows)
 
@@ -413,8 +392,7 @@ def _grow(
         Rows of x, y and width in mm.
     """
     way = np.arange(0, length, STEP)
-    wave = rng.uniform(1.2, 2.5)
-    phase = rng.uniform(0, 2 * np.pi)
+    wave, phase = rng.uniform((1.2, 0), (2.5, 2 * np.pi))
     turning = bend * (1 - np.exp(-way / 2.4))
     headings = heading + turning + 0.25 * np.sin(2 * np.pi * way / wave + phase)
     steps = np.stack([np.cos(headings), np.sin(headings)], axis=1)
@@ -425,7 +403,6 @@ def _grow(
     for at in rng.integers(len(way) // 8, len(way), num_branches):
         turn = rng.choice([-1, 1]) * rng.uniform(0.5, 1.0)
         share = rng.uniform(0.45, 0.75)
-        remaining = share * (length - way[at])
-        begin = headings[at] + turn
-        rows.append(_grow(rng, path[at], begin, -turn / 2, share * widths[at], remaining))
+        sizes = (share * widths[at], share * (length - way[at]))
+        rows.append(_grow(rng, path[at], headings[at] + turn, -turn / 2, *sizes))
     return np.concatenate(rows)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 import threading as threads
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,11 +28,23 @@ from scipy import ndimage
 
 from monai_fairfl.data.image_files import as_stored
 from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.utils.arguments import check_value
 
 Values = Mapping[str, Sequence[float]]
 
 KINDS = ("largest", "surest")
 """The connected parts among which a bundle's key ``part`` chooses."""
+
+
+class EachKeyd(MapTransform):
+    """A transform that changes the image of each key in the same way, by its method ``change``."""
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        return {**data, **{key: self.change(data[key]) for key in self.key_iterator(data)}}
+
+    def change(self, image: Any) -> Any:
+        """The image of one key, channel first, as the transform leaves it."""
+        raise NotImplementedError
 
 
 class LabelStructuresd(MapTransform):
@@ -68,9 +79,8 @@ class LabelStructuresd(MapTransform):
         super().__init__(keys)
         self.structures = tuple(structures)
         self.values = dict(values or {})
-        for name in self.values:
-            if name not in self.structures:
-                raise ConfigError(f"values name {name!r}, which is none of {self.structures}")
+        if unknown := set(self.values) - set(self.structures):
+            raise ConfigError(f"values name {unknown}, which are none of {self.structures}")
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -83,18 +93,16 @@ class LabelStructuresd(MapTransform):
                     f"{_name(label)} has {len(label)} channels and the values {values}: one channel"
                     f" is needed, and values that state which grey levels are {self.structures}"
                 )
-            channels = []
-            for name in self.structures:
-                channel = torch.full_like(label, -1, dtype=torch.float32)
+            channels = [torch.full_like(label, -1, dtype=torch.float32) for _ in self.structures]
+            for number, name in enumerate(self.structures):
                 if name in values:
                     low, high = values[name]
-                    channel = ((label >= low) & (label <= high)).to(torch.float32)
-                channels.append(channel)
+                    channels[number] = ((label >= low) & (label <= high)).to(torch.float32)
             d[key] = torch.cat(channels)
         return d
 
 
-class NestStructuresd(MapTransform):
+class NestStructuresd(EachKeyd):
     """Cut every structure to the one before it: the cup is where both disc and cup were found.
 
     Masks have the shape C x ..., and the values 0 and 1; the outermost structure comes first.
@@ -105,11 +113,9 @@ class NestStructuresd(MapTransform):
     [[1.0, 0.0], [1.0, 0.0]]
     """
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        d = dict(data)
-        for key in self.key_iterator(d):
-            d[key] = d[key].cumprod(0)
-        return d
+    def change(self, image: torch.Tensor) -> torch.Tensor:
+        """As :meth:`EachKeyd.change`."""
+        return image.cumprod(0)
 
 
 def in_colours(image: Image.Image) -> Image.Image:
@@ -136,9 +142,7 @@ def grey_levels(image: Image.Image) -> Image.Image:
     (128, 128)
     """
     stored = as_stored(image)
-    if stored.mode in ("LA", "RGB", "RGBA"):
-        return stored.convert("L")
-    return stored
+    return stored.convert("L") if stored.mode in ("LA", "RGB", "RGBA") else stored
 
 
 def _name(image: Any) -> str:
@@ -146,7 +150,7 @@ def _name(image: Any) -> str:
     return str(meta.get("filename_or_obj", f"an image of shape {tuple(image.shape)}"))
 
 
-class OneChanneld(MapTransform):
+class OneChanneld(EachKeyd):
     """Take one channel of images that have several.
 
     An image of one channel stays as it is. ``Invertd`` passes over this transform.
@@ -174,16 +178,12 @@ class OneChanneld(MapTransform):
             raise ConfigError(f"channel must be at least 0, got {channel}")
         self.channel = channel
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        d = dict(data)
-        for key in self.key_iterator(d):
-            image = d[key]
-            if 1 < len(image) <= self.channel:
-                fault = f"has {len(image)} channels, and none of number {self.channel}"
-                raise DataError(f"{_name(image)} {fault}; mend 'channel'")
-            if len(image) > 1:
-                d[key] = image[self.channel : self.channel + 1]
-        return d
+    def change(self, image: torch.Tensor) -> torch.Tensor:
+        """As :meth:`EachKeyd.change`."""
+        if 1 < len(image) <= self.channel:
+            fault = f"has {len(image)} channels, and none of number {self.channel}"
+            raise DataError(f"{_name(image)} {fault}; mend 'channel'")
+        return image[self.channel : self.channel + 1] if len(image) > 1 else image
 
 
 def surest_part(found: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -211,7 +211,7 @@ def surest_part(found: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(parts == surest, device=values.device)
 
 
-class KeepPartd(MapTransform):
+class KeepPartd(EachKeyd):
     """Set the probabilities to 0 outside one connected part of an organ.
 
     It comes before the threshold. Of several channels, the last one is the organ's, and the others
@@ -241,18 +241,17 @@ class KeepPartd(MapTransform):
         self.part = part
         self.threshold = threshold
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        d = dict(data)
-        for key in self.key_iterator(d):
-            kept = d[key].clone()
-            organ = torch.as_tensor(kept[-1])
-            found = organ >= self.threshold
-            if self.part == "surest":
-                kept[-1] = organ * surest_part(found, organ)
-            else:
-                kept[-1] = organ * torch.as_tensor(get_largest_connected_component_mask(found))
-            d[key] = kept
-        return d
+    def change(self, image: torch.Tensor) -> torch.Tensor:
+        """As :meth:`EachKeyd.change`."""
+        kept = image.clone()
+        organ = torch.as_tensor(kept[-1])
+        found = organ >= self.threshold
+        if self.part == "surest":
+            part = surest_part(found, organ)
+        else:
+            part = torch.as_tensor(get_largest_connected_component_mask(found))
+        kept[-1] = organ * part
+        return kept
 
 
 class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
@@ -276,7 +275,6 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         neighbours: slices on each side of a drawn one that come with it as channels, of every key
             but ``label_key`` (:func:`slice_with_neighbours`). At inference
             :class:`~monai_fairfl.inferers.NeighbourSliceInferer` shows the network the same.
-        allow_missing_keys: whether keys other than ``label_key`` may be absent.
 
     Returns (of a call):
         A list of dictionaries with C x H x W plain tensors (the affine of a volume means nothing
@@ -301,17 +299,15 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         label_key: str = "label",
         num_samples: str | int = "all",
         empty_rate: float = 0.1,
-        allow_missing_keys: bool = False,
         neighbours: int = 0,
     ) -> None:
-        MapTransform.__init__(self, keys, allow_missing_keys)
+        MapTransform.__init__(self, keys)
         if label_key not in self.keys:
             raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
-        if num_samples != "all" and (isinstance(num_samples, (str, bool)) or num_samples < 1):
-            raise ConfigError(f'num_samples={num_samples!r}: give "all" or a number from 1.')
-        if not 0 <= empty_rate < 1 or neighbours < 0:
-            given = f"empty_rate={empty_rate}, neighbours={neighbours}"
-            raise ConfigError(f"{given}: give a share in [0, 1), and a number of slices from 0.")
+        if num_samples != "all":
+            check_value("num_samples (or 'all')", num_samples, "int", "[1, inf)")
+        check_value("empty_rate", empty_rate, "float", "[0, 1)")
+        check_value("neighbours", neighbours, "int", "[0, inf)")
         self.label_key = label_key
         self.num_samples = num_samples
         self.empty_rate = empty_rate
@@ -325,62 +321,49 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             data: the label, C x H x W x D.
         """
         has_gland = _has_gland(data.cpu().numpy())
-        gland = np.flatnonzero(has_gland)
-        empty = np.flatnonzero(~has_gland)
+        gland, empty = np.flatnonzero(has_gland), np.flatnonzero(~has_gland)
         if self.num_samples == "all":
             # So many empty ones of all of them, beside all slices with gland.
-            num_gland = len(gland)
-            expected = num_gland * self.empty_rate / (1 - self.empty_rate)
+            expected = len(gland) * self.empty_rate / (1 - self.empty_rate)
             chance = min(1.0, expected / max(1, len(empty)))
-            num_empty = int(self.R.binomial(len(empty), chance))
-            if not num_gland:
-                num_empty = 1
+            num_gland, num_empty = len(gland), self.R.binomial(len(empty), chance)
         else:
-            count = int(self.num_samples)
-            num_empty = int(self.R.binomial(count, self.empty_rate))
-            if not len(empty):
-                num_empty = 0
-            elif not len(gland):
-                num_empty = count
-            num_gland = count - num_empty
-        drawn_gland = self._draw(gland, num_gland)
-        drawn_empty = self._draw(empty, num_empty)
-        self.indices = self.R.permutation(np.concatenate([drawn_gland, drawn_empty]))
+            num_empty = self.R.binomial(int(self.num_samples), self.empty_rate)
+            num_gland = int(self.num_samples) - num_empty
+        # Of one kind alone, the other gives none.
+        if not len(gland):
+            num_gland, num_empty = 0, max(1, num_gland + num_empty)
+        elif not len(empty):
+            num_gland, num_empty = num_gland + num_empty, 0
+        drawn = [self._draw(gland, num_gland), self._draw(empty, num_empty)]
+        self.indices = self.R.permutation(np.concatenate(drawn))
 
     def _draw(self, indices: np.ndarray, count: int) -> np.ndarray:
         """Draw ``count`` of ``indices``; each is drawn again only after all the others."""
-        rounds = math.ceil(count / max(1, len(indices)))
         drawn = np.empty(0, dtype=int)
-        for _ in range(rounds):
+        while len(drawn) < count:
             drawn = np.concatenate([drawn, self.R.permutation(indices)])
         return drawn[:count]
 
     def __call__(self, data: Mapping[Hashable, Any]) -> list[dict[Hashable, Any]]:
-        keys = list(self.key_iterator(data))
+        keys = self.key_iterator(data)
         volumes = {key: convert_to_tensor(data[key], track_meta=False) for key in keys}
-        self._require_same_axes(volumes)
+        shapes = {key: tuple(volume.shape) for key, volume in volumes.items()}
+        _, *size = shapes[self.label_key]
+        if len(size) != 3 or any([*shape[1:]] != size for shape in shapes.values()):
+            raise DataError(
+                f"the volumes have the shapes {shapes}: give all as C x H x W x D with the same H, "
+                "W and D, such as by EnsureChannelFirstd"
+            )
         self.randomize(volumes[self.label_key])
-        others = {key: value for key, value in data.items() if key not in volumes}
         slices = []
         for index in self.indices:
-            one_slice = dict(others)
+            one_slice = dict(data)
             for key, volume in volumes.items():
                 neighbours = 0 if key == self.label_key else self.neighbours
                 one_slice[key] = slice_with_neighbours(volume, int(index), neighbours)
             slices.append(one_slice)
         return slices
-
-    def _require_same_axes(self, volumes: Mapping[Hashable, torch.Tensor]) -> None:
-        if self.label_key not in volumes:
-            raise DataError(f"The data has no {self.label_key!r}, where gland is. Load it first.")
-        label_shape = tuple(volumes[self.label_key].shape)
-        for key, volume in volumes.items():
-            shape = tuple(volume.shape)
-            if len(shape) != 4 or shape[1:] != label_shape[1:]:
-                raise DataError(
-                    f"{key!r} has shape {shape} and {self.label_key!r} {label_shape}: give both"
-                    " C x H x W x D with the same H, W and D, such as by EnsureChannelFirstd."
-                )
 
 
 def slice_with_neighbours(volume: torch.Tensor, index: int, neighbours: int) -> torch.Tensor:
@@ -416,7 +399,7 @@ def _has_gland(label: np.ndarray) -> np.ndarray:
         label: C x H x W x D.
     """
     *_, width, depth = label.shape
-    rows = np.asarray((label > 0).reshape(-1, width * depth).any(axis=0))
+    rows = (label > 0).reshape(-1, width * depth).any(axis=0)
     return np.asarray(rows.reshape(width, depth).any(axis=0))
 
 
@@ -459,14 +442,12 @@ class UntrackedCompose(Compose):
         """
         length = len(self.transforms)
         end = length if end is None else end
-        first_random = self.get_index_of_first(_is_random)
-        first_random = length if first_random is None else first_random
-        if start < first_random:
-            input_ = super().__call__(input_, start, min(first_random, end), threading, lazy)
-        if end > first_random:
+        first = next((n for n, one in enumerate(self.transforms) if _is_random(one)), length)
+        if start < first:
+            input_ = super().__call__(input_, start, min(first, end), threading, lazy)
+        if end > first:
             with _untracked():
-                first = max(start, first_random)
-                input_ = super().__call__(input_, first, end, threading, lazy)
+                input_ = super().__call__(input_, max(start, first), end, threading, lazy)
         return input_
 
 
@@ -478,11 +459,9 @@ def _is_random(transform: Any) -> bool:
 @contextmanager
 def _untracked() -> Iterator[None]:
     """Switch MONAI's tracking off, in the main thread alone."""
-    if threads.current_thread() is not threads.main_thread():
-        yield
-        return
     was_tracked = get_track_meta()
-    set_track_meta(False)
+    if threads.current_thread() is threads.main_thread():
+        set_track_meta(False)
     try:
         yield
     finally:
