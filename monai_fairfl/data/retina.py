@@ -21,7 +21,7 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter, map_coordinates
 from scipy.spatial import cKDTree
 
-from monai_fairfl.data.generated import write_generated
+from monai_fairfl.data.pelvis import write_generated
 from monai_fairfl.utils.files import write_atomically
 
 # From the disc's centre, temporal and down, in mm.
