@@ -19,7 +19,7 @@ import numpy as np
 
 from monai_fairfl.data import DEMO_SITES, make_case
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.contributions import dice_points, points_of
+from monai_fairfl.report.contributions import points_of
 
 matplotlib.use("Agg")  # no window
 
@@ -64,8 +64,8 @@ def draw_rounds(folder: Path, file: Path) -> None:
     figure, rows = plt.subplots(2, len(runs), figsize=size, sharey="row", sharex=True)
     for dice, weight, run in zip(rows[0], rows[1], runs, strict=True):
         dice.set_title(run.name)
-        _plot(dice, dice_points(run))
-        weights = points_of(run, "weight")
+        _plot(dice, points_of([run], "dice"))
+        weights = points_of([run], "weight")
         if any(weights.values()):
             _plot(weight, weights)
         else:

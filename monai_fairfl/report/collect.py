@@ -23,10 +23,12 @@ from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run.resuming import read_digests, recorded_config
+from monai_fairfl.strategies.registry import shipped
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.settings import one_or_several
 from monai_fairfl.utils.spreadsheets import read_csv_text
+from monai_fairfl.valuation.free_riders import FreeRiders, free_rider_history
 
 OF_SITES = ("clients", "aggregation", "contributions", "measurements", "of_round", "verdicts")
 NEEDED = {
@@ -36,8 +38,11 @@ NEEDED = {
 }
 """Kind of a record -> what a report reads of every one."""
 
-VALUATION = {"name", "method", "utility", "data", "values", "shares", "evaluations", "total"}
-"""What a report reads of a valuation."""
+FACTOR = 5.0
+ROUNDS = 3
+"""A free-rider score above so many times the median of the others', in so many rounds running, is
+flagged. Both were fixed beforehand. Honest sites whose images are unlike the others' are, too.
+"""
 
 ROUNDING = 1e-5
 """By how much a mean of scores may differ that a site writes with six decimals."""
@@ -79,7 +84,8 @@ class Row(NamedTuple):
         site: whose number it is.
         round: in which it was measured; of a closing measurement the number of rounds.
         measurement: its name; a closing one begins with its model, such as ``own:test_score``.
-            ``weight`` and ``contribution`` are what the strategy made of the reports.
+            ``weight``, ``contribution`` and a method's own quantities, ``own NAME``, are what the
+            strategy made of the reports; ``free_rider_score`` is computed of these.
         label: ``mean``, or a class or layer.
         number: in the measurement's unit.
         of_round: the round whose result was measured, -1 is the initial model; ``None`` of what the
@@ -152,8 +158,7 @@ class Run:
     @property
     def fold(self) -> Any:
         """The fold of a cross-validation, ``split_fold`` of the overrides; ``None`` without one."""
-        overrides = self.config.get("overrides")
-        return overrides.get("split_fold") if isinstance(overrides, Mapping) else None
+        return (self.config.get("overrides") or {}).get("split_fold")
 
     @property
     def cells(self) -> dict[str, Any]:
@@ -169,10 +174,10 @@ class Run:
             sites.update(record["clients"])
         return sorted(sites)
 
-    @property
-    def closing_scores(self) -> Mapping[str, Any]:
-        """site -> model -> closing measurements, as the ledger has them; empty before the end."""
-        return self.end["scores"] if self.end is not None else {}
+    @cached_property
+    def free_riders(self) -> FreeRiders:
+        """Free-rider scores, of the rounds that averaged and measured both scores of a model."""
+        return free_rider_history(self.rounds, factor=FACTOR, rounds=ROUNDS)
 
     @cached_property
     def table(self) -> list[Row]:
@@ -180,22 +185,29 @@ class Run:
         return list(self._rows())
 
     def _rows(self) -> Iterator[Row]:
+        known = shipped().get(self.strategy)
         for record in self.rounds:
             number = record["round"]
             for site, measured in record["measurements"].items():
                 for name, found in sorted(measured.items()):
                     for label, value in numbers_by_class(found).items():
                         yield Row(site, number, name, label, value, record["of_round"][name])
-            # An estimate that was not finite has no number.
             made = {"weight": weights_of_model(record["aggregation"])}
-            made["contribution"] = record["contributions"]
+            if known is None or known.additive is not None:  # else contributions are weights
+                made["contribution"] = record["contributions"]
+            made |= {f"own {name}": of_sites for name, of_sites in record["details"].items()}
             for name, of_sites in made.items():
                 for site, found in of_sites.items():
+                    # One that was not finite has no number.
                     if number_in(found) is not None:
                         value = numbers_by_class(found)["mean"]
                         yield Row(site, number, name, "mean", value, None)
+        for site, scores in self.free_riders.scores.items():
+            for number, score in zip(self.free_riders.rounds, scores):
+                if score is not None:
+                    yield Row(site, number, "free_rider_score", "mean", Number(score), None)
         last = len(self.rounds)
-        for site, models in self.closing_scores.items():
+        for site, models in (self.end or {"scores": {}})["scores"].items():
             for model, measured in models.items():
                 for name, found in sorted(measured.items()):
                     for label, value in numbers_by_class(found).items():
@@ -225,24 +237,18 @@ class Run:
         rows = self.series(site, f"{model}:{measurement}")
         return rows[0].number if rows else None
 
-    @cached_property
-    def personal(self) -> bool:
-        """Whether each site trains a model of its own beside the global one (Ditto)."""
-        return any(measurement == "personal_score" for _, measurement in self._numbers)
-
     def dice(self, site: str) -> dict[int, Number]:
         """Rounds of training -> validation Dice of the model that ``site`` would use after them.
 
         That is the global model, or the site's personal one where it trains one: before the first
-        round everybody has the initial model.
+        round everybody has the initial model. The last is of the end, where it was scored.
         """
-        found = {}
-        for name in ("global_score", "personal_score"):
-            for row in self.series(site, name):
-                rounds = (row.of_round or 0) + 1
-                if (name == "personal_score") == self.personal or rounds == 0:
-                    found[rounds] = row.number
-        return dict(sorted(found.items()))
+        rows, own = self.series(site, "global_score"), self.series(site, "personal_score")
+        if own:
+            rows = [row for row in rows if row.of_round == -1] + own
+        found = {(row.of_round or 0) + 1: row.number for row in rows}
+        closing = self.closing(site, "score")
+        return found | ({len(self.rounds): closing} if closing else {})
 
     def newest_dice(self, site: str) -> tuple[int, Number] | None:
         """The last of :meth:`dice` before the last round.
@@ -385,33 +391,28 @@ def load_runs(
 ) -> list[Run]:
     """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
 
-    Runs of the same name get their seed, their fold or their folder in parentheses, whatever
-    differs first: ``FedAvg (seed 1)``.
+    Runs of the same name get in parentheses what of seed, fold and folder differs: ``FedAvg (seed
+    1)``.
 
     Args:
         folders: of the runs.
         names: folder of a run -> how it is called here, for those that shall have another name.
     """
     runs = [read_run(path) for path in find_runs(folders)]
-    shown: list[tuple[str, ...]] = [(run.name,) for run in runs]
-    seeds = [f"seed {run.seed}" for run in runs]
-    folds = [f"fold {run.fold}" for run in runs]
     paths = distinct_names([str(run.path.resolve()) for run in runs])
-    for marks in (seeds, folds, paths):
-        several = {
-            name for name in shown if len({m for n, m in zip(shown, marks) if n == name}) > 1
-        }
-        shown = [(*name, mark) if name in several else name for name, mark in zip(shown, marks)]
-
     chosen = {Path(folder).resolve(): name for folder, name in (names or {}).items()}
     named: dict[str, Run] = {}
-    for run, (name, *marks) in zip(runs, shown):
-        usual = f"{name} ({', '.join(marks)})" if marks else name
-        wanted = free = chosen.get(run.path.resolve(), usual)
-        # A user may name a strategy as another run is called here.
-        while free in named:
-            free = f"{wanted} #{len(named) + 1}"
-        named[free] = replace(run, name=free)
+    for run, path in zip(runs, paths):
+        alike = [one for one in runs if one.name == run.name]
+        marks = [f"seed {run.seed}"] if len({one.seed for one in alike}) > 1 else []
+        marks += [f"fold {run.fold}"] if len({one.fold for one in alike}) > 1 else []
+        if [(one.seed, one.fold) for one in alike].count((run.seed, run.fold)) > 1:
+            marks.append(path)
+        usual = f"{run.name} ({', '.join(marks)})" if marks else run.name
+        name = chosen.get(run.path.resolve(), usual)
+        if name in named:
+            raise ConfigError(f"two runs are called {name}: give each a name of its own")
+        named[name] = replace(run, name=name)
     return sorted(named.values(), key=lambda run: not run.is_standalone)
 
 
@@ -433,14 +434,13 @@ def read_run(path: str | Path) -> Run:
         shared = recorded_config(path.resolve().parent)
         if name in (shared.get("strategies") or ()):
             folder, config = path.resolve().parent, shared
-    ends = [record for record in records if record["kind"] == "end"]
     return Run(
         path=path,
         name=name,
         head=head,
         start=start,
         rounds=[record for record in records if record["kind"] == "round"],
-        end=ends[0] if ends else None,
+        end=next((record for record in records if record["kind"] == "end"), None),
         config=config,
         valuations=read_valuations(path),
         split=_read_splits(folder / "datalists"),
@@ -502,13 +502,10 @@ def read_valuations(run_dir: Path) -> list[dict[str, Any]]:
     valuations = []
     for file in sorted((run_dir / "valuations").glob("*.json")):
         try:
-            valuation = object_of_json(file.read_bytes())
-            if lacking := sorted(VALUATION - valuation.keys()):
-                raise ValueError(f"it lacks {lacking}")
-        except (OSError, ValueError) as error:
+            valuations.append(object_of_json(file.read_bytes()))
+        except ValueError as error:
             raise ConfigError(
                 f"{file} is damaged: {error}. Remove it, and the same command with --resume True "
                 f"makes it again"
             ) from error
-        valuations.append(valuation)
     return valuations

@@ -22,11 +22,7 @@ from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
 from monai_fairfl.report.collect import Row, Run
 from monai_fairfl.report.scores import Entry, half_width
-from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies.registry import shipped
-
-Points = dict[str, list[dict[str, Any]]]
-"""Site -> its numbers by round: ``"round"`` and ``"value"``."""
 
 SAME = 1e-9
 """A contribution that is no further from the weight than this is the weight."""
@@ -48,18 +44,10 @@ def shares_of(values: Mapping[str, float]) -> dict[str, float]:
     return dict.fromkeys(ordered, 0.0)
 
 
-def estimates_contributions(run: Run) -> bool:
-    """Whether contributions are more than weights; your own strategy may estimate anything."""
-    known = shipped().get(run.strategy)
-    return known is None or known.additive is not None
-
-
 def is_current(valuation: Mapping[str, Any], run: Run) -> bool:
     """Whether a valuation is of the model that the run ended with; the run may have gone on."""
-    if run.end is None:
-        return False
-    model = run.end.get("model")
-    return bool(valuation.get("model", model) == model)
+    model = run.end.get("model") if run.end is not None else None
+    return run.end is not None and bool(valuation.get("model", model) == model)
 
 
 def own_contributions(run: Run) -> dict[str, Row]:
@@ -67,8 +55,6 @@ def own_contributions(run: Run) -> dict[str, Row]:
 
     Where each round draws some of the sites, it is the last of these rounds that drew the site.
     """
-    if not estimates_contributions(run):
-        return {}
     points = {site: run.series(site, "contribution") for site in run.sites}
     rounds = {row.round for rows in points.values() for row in rows}
     draws_sites = (run.start.get("clients_per_round") or math.inf) < len(run.sites)
@@ -95,9 +81,8 @@ def credit_of(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
             # The shares of sums over the same rounds are those of means over them.
             "Weight": shares_of({site: sum(found) for site, found in weights.items() if found}),
         }
-        if estimates_contributions(run):
-            own = {site: row.number.value for site, row in own_contributions(run).items()}
-            rules[f"{run.method}'s own"] = shares_of(own)
+        own = {site: row.number.value for site, row in own_contributions(run).items()}
+        rules[f"{run.method}'s own"] = shares_of(own)
         rules |= {one["name"]: one["shares"] for one in run.valuations if is_current(one, run)}
         for rule, of_sites in rules.items():
             for site, share in of_sites.items():
@@ -130,121 +115,66 @@ def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
         added up; ``least`` and ``most``; ``interval``, whether these are a confidence interval;
         ``round`` of the value, ``None`` where it is the last one.
     """
-    run = entry.run
-    own = own_contributions(run)
-    # Site -> the values behind its own, and the values of the sites that are counted with it.
-    values: dict[str, list[float]] = {}
-    together: dict[str, dict[str, float]] = {}
+    run, single = entry.run, len(entry.runs) == 1
     seeds = {one.seed for one in entry.runs}
-    if len(entry.runs) > 1:
-        by_seed: dict[tuple[str, Any], list[float]] = {}
-        for one in entry.runs:
-            for site, row in own_contributions(one).items():
-                # A seed's contribution is the mean over its folds.
-                key = (site, one.seed if len(seeds) > 1 else one.fold)
-                by_seed.setdefault(key, []).append(row.number.value)
-        for (site, _), of_folds in by_seed.items():
-            values.setdefault(site, []).append(mean(of_folds))
-        together = dict.fromkeys(values, {s: mean(found) for s, found in values.items()})
-    elif own:
-        of_round: dict[int, dict[str, float]] = {}
-        for site in run.sites:
-            for row in run.series(site, "contribution"):
-                of_round.setdefault(row.round, {})[site] = row.number.value
-                values.setdefault(site, []).append(row.number.value)
-                together[site] = of_round[row.round]
+    # Site -> round of a single run, else seed or fold -> its values.
+    values: dict[str, dict[Any, list[float]]] = {}
+    for one in entry.runs:
+        rows = list(own_contributions(one).values())
+        if single:
+            rows = [row for site in run.sites for row in run.series(site, "contribution")]
+        for row in rows:
+            # A seed's contribution is the mean over its folds.
+            key = row.round if single else one.seed if len(seeds) > 1 else one.fold
+            values.setdefault(row.site, {}).setdefault(key, []).append(row.number.value)
+    means = {s: {key: mean(of) for key, of in found.items()} for s, found in values.items()}
 
     images = shares_of(run.last_reported("samples"))
     known = shipped().get(run.strategy)
     contributions = {}
-    for site, alike in together.items():
-        of_site, number, ratio = values[site], None, None
+    for site, by_key in means.items():
+        of_site, last, ratio = list(by_key.values()), list(by_key)[-1], None
+        # The values of the sites that are counted with it.
+        alike = {s: mean(found.values()) for s, found in means.items()}
+        if single:
+            alike = {s: found[last] for s, found in means.items() if last in found}
         is_additive = known and known.additive or abs(sum(alike.values()) - 1) < 0.02
-        if is_additive and (len(entry.runs) > 1 or site in own):
+        if is_additive and (not single or site in own_contributions(run)):
             of_images = sum(images.get(other, 0) for other in alike)
-            even = 1 / len(alike)
-            ratio = shares_of(alike)[site] / (
-                images[site] / of_images if images.get(site) else even
-            )
+            expected = images[site] / of_images if images.get(site) else 1 / len(alike)
+            ratio = shares_of(alike)[site] / expected
         least, most = (min(of_site), max(of_site)) if len(of_site) > 1 else (None, None)
         interval = len(seeds) > 1 and len(of_site) > 1
         if interval:
             width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
             least, most = alike[site] - width, alike[site] + width
-        elif len(entry.runs) == 1:
-            last = run.series(site, "contribution")[-1].round
-            number = last if last < len(run.rounds) - 1 else None
-        found = {"value": alike[site], "ratio": ratio, "round": number}
-        contributions[site] = {**found, "least": least, "most": most, "interval": interval}
+        number = last if single and last < len(run.rounds) - 1 else None
+        about = {"value": alike[site], "ratio": ratio, "round": number}
+        contributions[site] = {**about, "least": least, "most": most, "interval": interval}
     return contributions
 
 
-def worth_of(valuations: Sequence[Mapping[str, Any]]) -> tuple[str | None, dict[str, Any]]:
-    """The valuation that says what each site is worth, and site -> its value and standard error.
+def points_of(runs: Sequence[Run], name: str) -> dict[str, list[dict[str, Any]]]:
+    """site -> points of a measurement, or of ``"dice"``: ``"round"`` and ``"value"``.
 
-    First one in which no hospital's own scores count for itself.
+    Of several seeds or folds it is the mean, with ``"least"`` and ``"most"``, of the rounds that
+    every run has.
     """
-    if not valuations:
-        return None, {}
-    chosen = min(valuations, key=lambda found: found.get("judged_by") != "others")
-    return chosen["name"], chosen["values"]
-
-
-def points_of(run: Run, name: str) -> Points:
-    """site -> its numbers by round."""
-    found = {site: run.series(site, name) for site in run.sites}
-    return {s: [{"round": r.round, "value": r.number.value} for r in of] for s, of in found.items()}
-
-
-def dice_points(run: Run) -> Points:
-    """site -> validation Dice of the model that it would use after 0, 1, ... rounds of training."""
-    points = {}
-    for site in run.sites:
-        dice = run.dice(site)
-        closing = run.closing(site, "score")
-        if closing is not None:
-            dice[len(run.rounds)] = closing
-        points[site] = [{"round": number, "value": found.value} for number, found in dice.items()]
-    return points
-
-
-def over_runs(runs: Sequence[Points]) -> Points:
-    """Several seeds or folds as one series: the mean, and a band from the least to the most.
-
-    Only of the rounds that every run has.
-
-    >>> one = {"elm": [{"round": 0, "value": 0.25}, {"round": 1, "value": 0.5}]}
-    >>> over_runs([one, {"elm": [{"round": 0, "value": 0.75}]}])
-    {'elm': [{'round': 0, 'value': 0.5, 'least': 0.25, 'most': 0.75}]}
-    """
-    if len(runs) == 1:
-        return runs[0]
     values: dict[str, dict[int, list[float]]] = {}
-    for by_site in runs:
-        for site, points in by_site.items():
-            for point in points:
-                values.setdefault(site, {}).setdefault(point["round"], []).append(point["value"])
-    series: Points = {}
+    for run in runs:
+        for site in run.sites:
+            found = {row.round: row.number for row in run.series(site, name)}
+            of_site = values.setdefault(site, {})
+            for number, measured in (run.dice(site) if name == "dice" else found).items():
+                of_site.setdefault(number, []).append(measured.value)
+    points: dict[str, list[dict[str, Any]]] = {}
     for site, by_round in values.items():
-        series[site] = []
-        for number, found in sorted(by_round.items()):
-            if len(found) == len(runs):
-                point = {"round": number, "value": mean(found)}
-                series[site].append({**point, "least": min(found), "most": max(found)})
-    return series
-
-
-def details_of(run: Run) -> dict[str, Points]:
-    """Name -> points of the method's own quantities, beyond weights and contributions."""
-    details: dict[str, Points] = {}
-    for record in run.rounds:
-        for name, values in record["details"].items():
-            for site, value in values.items():
-                # Quantities of classes or layers are in the ledger only.
-                if number_in(value) is not None:
-                    point = {"round": record["round"], "value": number_in(value)}
-                    details.setdefault(name, {}).setdefault(site, []).append(point)
-    return details
+        for number, of_runs in sorted(by_round.items()):
+            if len(of_runs) == len(runs):
+                point = {"round": number, "value": mean(of_runs)}
+                ends = {"least": min(of_runs), "most": max(of_runs)} if len(runs) > 1 else {}
+                points.setdefault(site, []).append({**point, **ends})
+    return points
 
 
 def similarity_of(run: Run) -> dict[str, Any] | None:
@@ -278,12 +208,10 @@ def similarity_of(run: Run) -> dict[str, Any] | None:
     with np.errstate(invalid="ignore"):
         means = np.where(known, cosines, 0).sum(0) / counts
     rounds = int(known.any((1, 2)).sum())
-    order = np.arange(len(run.sites))
-    if len(order) > 2:
-        # A pair that never met counts as orthogonal.
-        distances = 1 - np.nan_to_num(means)
-        np.fill_diagonal(distances, 0.0)
-        tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
-        order = leaves_list(tree)
+    # A pair that never met counts as orthogonal.
+    distances = 1 - np.nan_to_num(means)
+    np.fill_diagonal(distances, 0.0)
+    tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
+    order = leaves_list(tree)
     sites = [run.sites[number] for number in order]
     return {"sites": sites, "cosines": means[np.ix_(order, order)].tolist(), "rounds": rounds}

@@ -12,7 +12,7 @@ from monai_fairfl.report.collect import Run
 from monai_fairfl.report.contributions import is_current
 from monai_fairfl.report.partners import names_of, settings_warnings
 from monai_fairfl.report.scores import Entry
-from monai_fairfl.valuation.free_riders import evidence_of, free_rider_history
+from monai_fairfl.valuation.free_riders import evidence_of
 
 KINDS = {
     "missing": "missing",
@@ -23,17 +23,14 @@ KINDS = {
 }
 """Key of a ledger's record -> the kind of event, in the report's words."""
 
-LIMITED = " clipped to "
+CLIPPED = " clipped to "
 """In the note that a limit of reports leaves (``clip_reports``)."""
+
+REFUSED, CHANGED, LIMITED = "update refused", "update changed", "own report limited"
+"""What guards and limits do with a site."""
 
 OFTEN = 0.25
 """A site that was refused or limited in a larger part of the rounds does not help to choose."""
-
-FACTOR = 5.0
-ROUNDS = 3
-"""A free-rider score above so many times the median of the others', in so many rounds running, is
-flagged. Both were fixed beforehand. Honest sites whose images are unlike the others' are, too.
-"""
 
 
 def events_of(run: Run) -> Iterator[dict[str, Any]]:
@@ -62,65 +59,36 @@ def free_riding_of(run: Run) -> Iterator[dict[str, Any]]:
             yield {**about, "kind": verdict["guard"], "text": text}
 
 
-def free_rider_scores(run: Run) -> tuple[dict[str, list[dict[str, Any]]], dict[str, int]]:
-    """site -> free-rider score by round, and site -> round in which it was first flagged.
-
-    Of the rounds that averaged and measured ``global_score`` and ``local_score``.
-    """
-    history = free_rider_history(run.rounds, factor=FACTOR, rounds=ROUNDS)
-    points = {}
-    for site, scores in history.scores.items():
-        known = [(n, score) for n, score in zip(history.rounds, scores) if score is not None]
-        points[site] = [{"round": number, "value": score} for number, score in known]
-    return points, history.flagged
-
-
 def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each kind of event once for a site, with its rounds and the text of the first.
 
     >>> event = {"strategy": "FedCE", "site": "elm", "kind": "missing", "text": "no line"}
-    >>> grouped([{**event, "round": number} for number in (0, 1, 2, 5)])[0]["rounds"]
-    '0 to 2, 5'
+    >>> grouped([{**event, "round": number} for number in (0, 1, 5)])[0]["rounds"]
+    [0, 1, 5]
     """
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    spans: dict[tuple[str, str, str], list[list[Any]]] = {}
     for event in events:
         key = (event["strategy"], event["site"], event["kind"])
-        found.setdefault(key, dict(event))
-        of_event = spans.setdefault(key, [])
-        number = event["round"]
-        if of_event and number != "end" and of_event[-1][1] == number - 1:
-            of_event[-1][1] = number
-        else:
-            of_event.append([number, number])
-    for key, of_event in spans.items():
-        words = [str(first) if first == last else f"{first} to {last}" for first, last in of_event]
-        found[key]["rounds"] = ", ".join(words)
+        found.setdefault(key, {**event, "rounds": []})["rounds"].append(event["round"])
     return list(found.values())
 
 
-def touched_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Site -> what guards and limits did with it; sites that they left alone are not in it.
+def touched_of(runs: Sequence[Run]) -> dict[str, dict[str, dict[str, list[int]]]]:
+    """Site -> :data:`REFUSED`, .. -> guard -> rounds in which it did so to what the site sent.
 
-    Returns:
-        ``refused``: guard -> rounds in which it kept the site's update out of the model;
-        ``changed``: guard -> rounds in which it acted otherwise; ``limited``: rounds in which a
-        number that the site measured itself was limited.
+    Sites that were left alone are not in it.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, dict[str, list[int]]]] = {}
     for record in (record for run in runs for record in run.rounds):
-        limited = [site for site, note in record["notes"].items() if LIMITED in str(note)]
-        for site in {*record["verdicts"], *limited}:
+        acts = [(s, LIMITED, "clip_reports") for s, n in record["notes"].items() if CLIPPED in n]
+        for site, verdicts in record["verdicts"].items():
             # A flag changes nothing; a guard that acts twice in a round is counted once.
-            verdicts = record["verdicts"].get(site, ())
             acted = {v["guard"]: v["action"] for v in verdicts if v["action"] != "flag"}
-            if acted or site in limited:
-                found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
             for guard, action in acted.items():
-                what = "refused" if action == "quarantine" else "changed"
-                found[site][what].setdefault(guard, []).append(record["round"])
-            if site in limited:
-                found[site]["limited"].append(record["round"])
+                acts.append((site, REFUSED if action == "quarantine" else CHANGED, guard))
+        for site, act, guard in acts:
+            of_site = found.setdefault(site, {}).setdefault(act, {})
+            of_site.setdefault(guard, []).append(record["round"])
     return found
 
 
@@ -132,24 +100,23 @@ def often_touched(runs: Sequence[Run]) -> set[str]:
     sites = set()
     for run in runs:
         for site, touched in touched_of([run]).items():
-            refused = {number for rounds in touched["refused"].values() for number in rounds}
-            if max(len(refused), len(touched["limited"])) > OFTEN * len(run.rounds):
-                sites.add(site)
+            for act in (REFUSED, LIMITED):
+                rounds = set().union(*touched.get(act, {}).values())
+                if len(rounds) > OFTEN * len(run.rounds):
+                    sites.add(site)
     return sites
 
 
-def touched_words(touched: Mapping[str, Any], rounds: int) -> list[str]:
+def touched_words(touched: Mapping[str, Mapping[str, Sequence[int]]], rounds: int) -> list[str]:
     """What guards and limits did with one site, in words.
 
-    >>> touched_words({"refused": {"Noise": [0, 1]}, "changed": {}, "limited": [1]}, 2)
-    ['update refused in 2 of 2 rounds (Noise)', 'own report limited in 1 of 2 rounds']
+    >>> touched_words({"update refused": {"Noise": [0, 1]}}, 2)
+    ['update refused in 2 of 2 rounds (Noise)']
     """
     words = []
-    for what in ("refused", "changed"):
-        for guard, numbers in touched[what].items():
-            words.append(f"update {what} in {len(numbers)} of {rounds} rounds ({guard})")
-    if touched["limited"]:
-        words.append(f"own report limited in {len(touched['limited'])} of {rounds} rounds")
+    for act, of_guards in touched.items():
+        for guard, numbers in of_guards.items():
+            words.append(f"{act} in {len(numbers)} of {rounds} rounds ({guard})")
     return words
 
 
@@ -157,9 +124,25 @@ def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> 
     """What a reader must know before comparing, a sentence each without its full stop."""
     runs = [run for entry in entries for run in entry.runs]
     lines = [line for group in groups for line in _differences(group, len(groups))]
-    lines += _different_structures(runs, entries[0].measurement)
-    lines += [line for run in runs for line in _scored_otherwise(run)]
+    labels: dict[str, set[str]] = {}
     for run in runs:
+        for row in run.table:
+            if row.measurement == f"own:{entries[0].measurement}":
+                labels.setdefault(row.site, set()).add(row.label)
+    words = [f"{site}: {', '.join(sorted(of - {'mean'}))}" for site, of in sorted(labels.items())]
+    if len({frozenset(of) for of in labels.values()}) > 1:
+        # A mean over disc and cup is no score of the disc.
+        lines.append(
+            f"A site's Dice is the mean over what it labels, which differs ({'; '.join(words)})"
+        )
+    for run in runs:
+        for site in run.sites:
+            validation, training = run.closing(site, IN_VALIDATION), run.closing(site, IN_TRAINING)
+            if validation is not None and training is not None:
+                lines.append(
+                    f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
+                    f"{training.value:g} in training and {validation.value:g} in validation"
+                )
         outdated = [one["name"] for one in run.valuations if not is_current(one, run)]
         if outdated:
             why = "because the run has trained more rounds since: value it again"
@@ -184,32 +167,3 @@ def _differences(group: Sequence[Entry], groups: int) -> Iterator[str]:
     if differing:
         yield f"{subject} differ in their {', '.join(differing)}: compare their scores with care"
     yield from settings_warnings(runs, subject)
-
-
-def _different_structures(runs: Sequence[Run], measurement: str) -> Iterator[str]:
-    """That sites label other structures: a mean over disc and cup is no score of the disc."""
-    labels: dict[str, set[str]] = {}
-    for run in runs:
-        for row in run.table:
-            if row.measurement == f"own:{measurement}":
-                labels.setdefault(row.site, set()).add(row.label)
-    sites_of: dict[tuple[str, ...], list[str]] = {}
-    for site, found in sorted(labels.items()):
-        sites_of.setdefault(tuple(sorted(found - {"mean"})), []).append(site)
-    if len(sites_of) > 1:
-        words = [f"{', '.join(s)}: {', '.join(of) or 'one class'}" for of, s in sites_of.items()]
-        yield (
-            "A site's Dice is the mean over the structures that it labels, and the sites label "
-            f"different ones ({'; '.join(words)})"
-        )
-
-
-def _scored_otherwise(run: Run) -> Iterator[str]:
-    """Sites whose test cases are used elsewhere too."""
-    for site in run.sites:
-        validation, training = run.closing(site, IN_VALIDATION), run.closing(site, IN_TRAINING)
-        if validation is not None and training is not None:
-            yield (
-                f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
-                f"{training.value:g} in training and {validation.value:g} in validation"
-            )

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
 
-from monai_fairfl.report.contributions import contributions_of, worth_of
-from monai_fairfl.report.events import OFTEN, touched_words
+from monai_fairfl.report.contributions import contributions_of
+from monai_fairfl.report.events import LIMITED, OFTEN, touched_words
 from monai_fairfl.report.scores import CASES_OF, MARGIN, VERDICTS, Entry, better_model, verdict_of
 from monai_fairfl.utils.words import count_words
 
@@ -40,19 +40,13 @@ ADVICE = {
 def decision_of(
     report: Mapping[str, Any], name: str | None, entries: Mapping[str, Entry]
 ) -> dict[str, Any]:
-    """The first screen: ``strategy``, ``fedavg``, ``why`` this one, and a row for each hospital."""
+    """The first screen: ``strategy``, ``why`` this one, those ``shown``, a row a hospital."""
     strategies = report["strategies"]
-    if name is None:
-        advice = ["Run a federation too, such as FedCE, to have something to compare"]
-        row: dict[str, Any] = {"verdict": "not_compared", "guards": [], "advice": advice}
-        row |= {"n": None, "contribution": None, "worth": None}
-        about: dict[str, Any] = dict.fromkeys(("strategy", "fedavg", "contributor", "valuation"))
-        about["why"] = (
-            "No federation is in this report, so nothing is compared with training alone."
-        )
-        return {**about, "hospitals": dict.fromkeys(report["sites"], row)}
-    strategy = strategies[name]
-    [group] = [names for names in report["compared"] if name in names]
+    nothing: dict[str, Any] = {"sites": {}, "touched": {}, "valuations": []}
+    strategy = strategies[name] if name is not None else nothing
+    # The columns: training alone, FedAvg, and the one that it is about.
+    shown = [strategy.get("standalone"), strategy.get("fedavg"), name]
+    group: Sequence[str] = next((names for names in report["compared"] if name in names), [])
     federated = [other for other in group if strategies[other]["strategy"] != "Standalone"]
     # Who contributed is said by this strategy, else by the one of the others that validates best.
     federated.sort(key=lambda o: (o != name, -(strategies[o]["validation_mean"] or 0)))
@@ -61,29 +55,35 @@ def decision_of(
         found = contributions_of(entries[other])
         if found:
             contributor, contributions = other, found
-    valuation, worth = worth_of(strategy["valuations"])
+    # First a valuation in which no hospital's own scores count for itself.
+    current = sorted(strategy["valuations"], key=lambda one: one.get("judged_by") != "others")
+    worth = current[0] if current else {"name": None, "values": {}}
     hospitals = {}
     for site in report["sites"]:
         score = strategy["sites"].get(site, {}).get("score")
-        touched = strategy["touched"].get(site)
+        touched = strategy["touched"].get(site, {})
         verdict = verdict_of(report, name, site)
         hospitals[site] = {
             "verdict": verdict,
             "n": score and score["n"],
             "contribution": contributions.get(site),
-            "worth": worth.get(site),
-            "guards": touched_words(touched, strategy["rounds_of_runs"]) if touched else [],
+            "worth": worth["values"].get(site),
+            "guards": touched_words(touched, strategy.get("rounds_of_runs", 0)),
             "advice": list(_advice(report, name, site, verdict)),
         }
-    means = []
-    for other in federated:
-        mean = strategies[other]["validation_mean"]
-        means.append(f"{other} {'unknown' if mean is None else f'{mean:.3f}'}")
+    means = [f"{other} {dice_words(strategies[other]['validation_mean'])}" for other in federated]
     why = f"This is about {name}. Mean Dice on validation cases: {', '.join(means)}"
+    if name is None:
+        why = "No federation is in this report, so nothing is compared with training alone"
     if report["doubted"]:
         why += f", without {', '.join(report['doubted'])}, whose own scores may be wrong"
-    about = {"strategy": name, "fedavg": strategy["fedavg"], "contributor": contributor}
-    return {**about, "why": f"{why}.", "valuation": valuation, "hospitals": hospitals}
+    about: dict[str, Any] = {
+        "strategy": name,
+        "contributor": contributor,
+        "valuation": worth["name"],
+    }
+    about["shown"] = [other for other in shown if other is not None] or list(strategies)
+    return {**about, "why": f"{why}.", "hospitals": hospitals}
 
 
 def headline(report: Mapping[str, Any]) -> list[str]:
@@ -108,23 +108,21 @@ def headline(report: Mapping[str, Any]) -> list[str]:
         if other is not None:
             worse = f" and loses to it at {clear(key, -1)}" if clear(key, -1) else ""
             sentences.append(f"{name} beats {other} at {clear(key, 1) or 'no hospital'}{worse}.")
-    of_all = count_words(len(report["sites"]), "hospital")
     verdicts = [row["verdict"] for row in report["decision"]["hospitals"].values()]
     words = [f"{verdicts.count(v)} {t.lower()}" for v, (t, _) in VERDICTS.items() if v in verdicts]
-    sentences.append(f"Of {of_all}: {', '.join(words)}.")
+    sentences.append(f"Of {count_words(len(verdicts), 'hospital')}: {', '.join(words)}.")
     if not isinstance(strategy["seed"], list):
         sentences.append("One seed: repeat with monai-fairfl compare and --seeds 0 1 2.")
     return sentences
 
 
-def shown_strategies(report: Mapping[str, Any]) -> list[str]:
-    """The strategies of the first screen: training alone, FedAvg, and the one it is about."""
-    focus = report["decision"]["strategy"]
-    strategies = report["strategies"]
-    if focus is None:
-        return list(strategies)
-    names = [strategies[focus]["standalone"], strategies[focus]["fedavg"], focus]
-    return [name for name in names if name is not None]
+def dice_words(value: float | None) -> str:
+    """A Dice as a table shows it.
+
+    >>> dice_words(0.81234), dice_words(None)
+    ('0.812', '–')
+    """
+    return "–" if value is None else f"{value:.3f}"
 
 
 def interval_words(found: Mapping[str, Any]) -> str:
@@ -175,20 +173,24 @@ def cases_to_tell(value: float, stderr: float, n: int) -> int | None:
     return int(tells[0]) if len(tells) else None
 
 
-def _advice(report: Mapping[str, Any], name: str, site: str, verdict: str) -> Iterator[str]:
+def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str) -> Iterator[str]:
     """What the hospital should do, most urgent first; sentences without a full stop."""
+    if name is None:
+        yield "Run a federation too, such as FedCE, to have something to compare"
+        return
     strategy = report["strategies"][name]
     result = strategy["sites"].get(site)
     if result is None:
         return
     # What guards found in its updates, and whether it was often missing.
-    of_site: dict[str, list[Any]] = {}
-    for key in ("free_riding", "events"):
+
+    def of_site(key: str) -> list[Any]:
         of_runs = [event for event in report[key] if event["strategy"] in strategy["runs"]]
-        of_site[key] = [event for event in of_runs if event["site"] == site]
-    sent = {(event["strategy"], event["round"]) for event in of_site["free_riding"]}
+        return [event for event in of_runs if event["site"] == site]
+
+    sent = {(event["strategy"], event["round"]) for event in of_site("free_riding")}
     missed = set()
-    for event in of_site["events"]:
+    for event in of_site("events"):
         # An update that a guard refused, or counted as one with another's, was not missing.
         is_missing = event["kind"] == "missing" and event["round"] != "end"
         if is_missing and not event["text"].startswith(ARRIVED):
@@ -197,7 +199,8 @@ def _advice(report: Mapping[str, Any], name: str, site: str, verdict: str) -> It
     if sent:
         rounds = count_words(len(sent), "round")
         yield f"Ask {site} what it sent: in {rounds}, its update came from no training of its own"
-    if len(strategy["touched"].get(site, {}).get("limited", ())) > often:
+    limited = strategy["touched"].get(site, {}).get(LIMITED, {})
+    if any(len(rounds) > often for rounds in limited.values()):
         yield f"Ask {site} how it validates: what it reported was often limited"
     if len(missed) > often:
         rounds = f"{len(missed)} of {strategy['rounds_of_runs']} rounds"
@@ -207,12 +210,8 @@ def _advice(report: Mapping[str, Any], name: str, site: str, verdict: str) -> It
     cases = CASES_OF[strategy["measurement"]]
     mile = result["last_mile"]
     if verdict == "no_score":
-        lost = [
-            f": {event['kind']}: {event['text']}"
-            for event in of_site["events"]
-            if event["round"] == "end"
-        ]
-        why = [*lost, ", or give it some"][0]
+        lost = [event for event in of_site("events") if event["round"] == "end"]
+        why = f": {lost[0]['kind']}: {lost[0]['text']}" if lost else ", or give it some"
         yield f"Find out why no {cases} case of {site} has a score in every run{why}"
     elif verdict != "not_judged" and mile is not None and mile["taken"] is not None:
         gain = mile["candidates"][mile["taken"]]["gain"]

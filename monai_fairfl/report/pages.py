@@ -14,17 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.report import collect, hospitals, scores
 from monai_fairfl.report.collect import Case, Run
-from monai_fairfl.report.events import FACTOR, ROUNDS, grouped
-from monai_fairfl.report.hospitals import (
-    LAST_MILE,
-    first_look_lines,
-    headline,
-    interval_words,
-    shown_strategies,
-)
+from monai_fairfl.report.events import grouped
 from monai_fairfl.report.plots import dots, lines, points
-from monai_fairfl.report.scores import CASES_OF, FLOOR, MARGIN, VERDICTS
 from monai_fairfl.utils.files import safe_name, write_atomically
 
 SITE_REPORTS = "site_reports"
@@ -34,9 +27,9 @@ BY_ROUND = {
     # The models that a site received: 0 before the first round, the last after all rounds.
     "dice": ("Validation Dice", "rounds finished", "Dice, 0 to 1"),
     "train_loss": ("Training loss", "round", "loss"),
-    "weights": ("Weight", "round", "share of the average"),
-    "contributions": ("The method's own contributions", "round", "as the method has it"),
-    "free_rider_scores": ("Free-rider score", "round", "score"),
+    "weight": ("Weight", "round", "share of the average"),
+    "contribution": ("The method's own contributions", "round", "as the method has it"),
+    "free_rider_score": ("Free-rider score", "round", "score"),
 }
 """Series of a strategy -> title of its drawing, and the names of its axes."""
 
@@ -96,25 +89,21 @@ def file_names(sites: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
 
 def render(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
     """The consortium's page."""
-    order = list(VERDICTS)
-    hospitals = report["decision"]["hospitals"]
-    by_trouble = sorted(hospitals, key=lambda site: order.index(hospitals[site]["verdict"]))
-    shown = shown_strategies(report)
-    scores: dict[str, dict[str, Any]] = {}
-    for site in by_trouble:
-        results = {name: report["strategies"][name]["sites"].get(site, {}) for name in shown}
-        scores[site] = {name: result.get("score") for name, result in results.items()}
+    order = list(scores.VERDICTS)
+    rows = report["decision"]["hospitals"]
+    by_trouble = sorted(rows, key=lambda site: order.index(rows[site]["verdict"]))
+    dice: dict[str, dict[str, Any]] = {site: {} for site in by_trouble}
+    for name in report["decision"]["shown"]:
+        for site in by_trouble:
+            dice[site][name] = report["strategies"][name]["sites"].get(site, {}).get("score")
     chart = ""
-    if any(score for of_site in scores.values() for score in of_site.values()):
-        chart = dots(scores, f"{CASES_OF[report['measurement']].capitalize()} Dice")
+    if any(score for of_site in dice.values() for score in of_site.values()):
+        chart = dots(dice, f"{scores.CASES_OF[report['measurement']].capitalize()} Dice")
     return _filled(
         "report.html.jinja",
         report,
         sites=by_trouble,
-        shown=shown,
-        scores=scores,
-        headline=headline(report),
-        first_look=first_look_lines(report),
+        dice=dice,
         files=file_names(report["sites"]),
         chart=chart,
         figures=_figures(report, runs),
@@ -133,13 +122,10 @@ def _figures(report: Mapping[str, Any], runs: Sequence[Run]) -> dict[str, list[s
             figures.setdefault(title, []).append(drawn)
 
     for name, found in report["strategies"].items():
-        all_series = [(*BY_ROUND[key], found["series"][key]) for key in BY_ROUND]
-        if not found["estimates_contributions"] or found["own_is_weight"]:
-            del all_series[list(BY_ROUND).index("contributions")]
-        for title, series in found["details"].items():
-            all_series.append((f"The method's own: {title}", "round", title, series))
-        for title, x, y, series in all_series:
-            draw(title, name, {site: series.get(site, []) for site in report["sites"]}, x, y)
+        for key, series in found["series"].items():
+            if key != "contribution" or not found["own_is_weight"]:
+                title, x, y = BY_ROUND.get(key, (f"The method's {key}", "round", key))
+                draw(title, name, {s: series.get(s, []) for s in report["sites"]}, x, y)
     seconds = {}
     for run in runs:
         took = sorted(run.schedule.seconds.items())
@@ -175,15 +161,6 @@ def render_site(
     )
 
 
-def dice_words(value: float | None) -> str:
-    """A Dice as a table shows it.
-
-    >>> dice_words(0.81234), dice_words(None)
-    ('0.812', '–')
-    """
-    return "–" if value is None else f"{value:.3f}"
-
-
 def _filled(template: str, report: Mapping[str, Any], **values: Any) -> str:
     """A template with its values, all of them escaped but drawings."""
     about = {"metrics": report.get("metrics", {}), "notes": report.get("notes", [])}
@@ -204,15 +181,5 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(
-        verdicts=VERDICTS,
-        floor=FLOOR,
-        margin=MARGIN,
-        factor=FACTOR,
-        rounds_in_row=ROUNDS,
-        cases_of=CASES_OF,
-        last_mile=LAST_MILE,
-        interval=interval_words,
-        dice=dice_words,
-    )
+    environment.globals |= {"scores": scores, "hospitals": hospitals, "collect": collect}
     return environment

@@ -62,18 +62,20 @@ def differences(one: Run, other: Run) -> list[str]:
     Only sites that both runs have count. What one of the runs does not record differs from nothing.
     """
     mine, theirs = _facts(one), _facts(other)
-    found = [fact for fact in mine if _differ(mine[fact], theirs[fact])]
-    if differ(one.digests, other.digests):
-        found.append("data")
-    if _differ(_case_counts(one), _case_counts(other)):
-        found.append("split")
-    return [fact for fact in mine if fact in found]
+    found = []
+    for fact in mine:
+        known = mine[fact].keys() & theirs[fact].keys()
+        different = any(mine[fact][name] != theirs[fact][name] for name in known)
+        if different or (fact == "data" and differ(one.digests, other.digests)):
+            found.append(fact)
+    return found
 
 
 def _unchecked(one: Run, other: Run) -> list[str]:
     """What cannot be compared, because one of the runs does not record it."""
     mine, theirs = _facts(one), _facts(other)
-    found = [fact for fact in mine if not mine[fact].keys() & theirs[fact].keys()]
+    of_sites = {"", *one.sites}
+    found = [f for f in mine if not mine[f].keys() & theirs[f].keys() & of_sites]
     # Of the same settings follows the same split.
     settings = training_settings(one.config)
     if "split" in found and settings["files"] and settings == training_settings(other.config):
@@ -82,27 +84,16 @@ def _unchecked(one: Run, other: Run) -> list[str]:
 
 
 def _facts(run: Run) -> dict[str, Mapping[str, Any]]:
-    """What runs must share -> site -> its value, as far as the run records it."""
-    seed = {} if run.seed is None else {"": run.seed}
-    return {"seed": seed, "data": run.config.get("data") or {}, "split": run.split}
-
-
-def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two mappings by site hold different values for a site that both have."""
-    return any(one[site] != other[site] for site in one.keys() & other.keys())
-
-
-def _case_counts(run: Run) -> dict[str, int | None]:
-    """Counts of each site's training cases, and of the cases behind its closing scores."""
-    counts: dict[str, int | None] = {
-        f"{s}, training": n for s, n in run.last_reported("cases").items()
-    }
+    """What runs must share -> site, or a count of its cases -> value, as far as it is recorded."""
+    split: dict[str, Any] = dict(run.split)
+    split |= {f"{site}, training": n for site, n in run.last_reported("cases").items()}
     for site in run.sites:
         for measurement in CLOSING:
             score = run.closing(site, measurement)
             if score is not None and score.n is not None:
-                counts[f"{site}, {measurement}"] = score.n
-    return counts
+                split[f"{site}, {measurement}"] = score.n
+    seed = {} if run.seed is None else {"": run.seed}
+    return {"seed": seed, "data": run.config.get("data") or {}, "split": split}
 
 
 def settings_warnings(group: Sequence[Run], subject: str) -> list[str]:
@@ -113,20 +104,17 @@ def settings_warnings(group: Sequence[Run], subject: str) -> list[str]:
     recorded = []
     for run in group:
         sections = training_settings(run.config)
-        settings: dict[str, Any] = {}
-        for section in ("plain", "overrides", "files", "scoring"):
-            settings |= sections[section]
+        settings = sections["plain"] | sections["overrides"] | sections["files"]
         for site, overrides in sections["sites"].items():
             settings |= {f"{name} of {site}": value for name, value in overrides.items()}
-        recorded += [settings] if run.config else []
+        recorded += [settings | sections["scoring"]] if run.config else []
     different = set()
-    for settings in recorded:
+    for one in recorded:
         for other in recorded:
-            different |= {name for name, value in settings.items() if value != other.get(name)}
-    if not different:
-        return []
+            different |= {name for name, value in one.items() if value != other.get(name)}
     names = ", ".join(sorted(different))
-    return [f"{subject} were trained with different settings ({names}): compare them with care"]
+    words = f"{subject} were trained with different settings ({names}): compare them with care"
+    return [words] if different else []
 
 
 def why_not_judged(run: Run, alone: Run | None, mean_dice: float | None) -> str | None:
@@ -140,13 +128,12 @@ def why_not_judged(run: Run, alone: Run | None, mean_dice: float | None) -> str 
     why = _why_not_full(run)
     if why is None and alone is not None and _why_not_full(alone) is not None:
         why = f"{alone.name}, with which it is compared, is not a full run"
-    if why is not None:
-        return why
-    full = FullRun.read(run.config["full_run"])
-    if full is not None and (mean_dice is None or mean_dice < full.mean_dice):
-        found = "unknown" if mean_dice is None else f"{mean_dice:.3f}"
-        return f"its mean Dice is {found}, and nothing is judged below {full.mean_dice:g}"
-    return None
+    if why is None:
+        least = run.config["full_run"]["mean_dice"]
+        if mean_dice is None or mean_dice < least:
+            found = "unknown" if mean_dice is None else f"{mean_dice:.3f}"
+            why = f"its mean Dice is {found}, and nothing is judged below {least:g}"
+    return why
 
 
 def _why_not_full(run: Run) -> str | None:

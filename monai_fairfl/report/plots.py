@@ -30,7 +30,6 @@ STYLE: Any = {
     "svg.fonttype": "none",  # letters, not their outlines
     "svg.hashsalt": "monai_fairfl",  # equal numbers give equal files
     "text.parse_math": False,  # a name from outside may have a dollar
-    "font.family": "sans-serif",
     "font.size": 9,
     "text.color": INK,
     "axes.edgecolor": SOFT,
@@ -97,7 +96,7 @@ def dots(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
     import matplotlib
 
     shown = [_cut(site) for site in rows]
-    strategies = list(next(iter(rows.values())))
+    names = list(next(iter(rows.values())))
     words = []
     for site, scores in rows.items():
         known = [f"{name} {score['value']:.3f}" for name, score in scores.items() if score]
@@ -105,10 +104,10 @@ def dots(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
     with matplotlib.rc_context(STYLE):
         left = 0.2 + 0.075 * max(map(len, shown))
         axes = axes_of(5.6, 0.9 + 0.36 * len(rows), left, top=0.35)
-        for number, name in enumerate(strategies):
+        for number, name in enumerate(names):
             scored = [(place, s[name]) for place, s in enumerate(rows.values()) if s[name]]
             # Strategies of a row lie side by side.
-            shift = 0.2 * (number - (len(strategies) - 1) / 2)
+            shift = 0.2 * (number - (len(names) - 1) / 2)
             axes.errorbar(
                 [score["value"] for _, score in scored],
                 [place + shift for place, _ in scored],
@@ -120,11 +119,9 @@ def dots(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
                 elinewidth=1.2,
             )
         axes.set_yticks(range(len(rows)), shown, color=INK)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel(title)
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=title)
         axes.grid(axis="y", visible=False)
-        columns = len(strategies)
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, frameon=False)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(names), frameon=False)
         return svg_of(axes, title, "; ".join(words))
 
 
@@ -152,8 +149,6 @@ def lines(
     with matplotlib.rc_context(STYLE):
         axes = axes_of(3.3, 2.2)
         for number, points in enumerate(series.values()):
-            # Of many sites, the page stays small.
-            points = points[:: 1 + len(points) * len(series) // 5000] if points else points
             rounds = [point["round"] for point in points]
             colour, dashes = COLOURS[number % 8], ("-", "--", ":", "-.")[number // 8 % 4]
             values = [point["value"] for point in points]
@@ -162,8 +157,7 @@ def lines(
                 least, most = ([point[end] for point in points] for end in ("least", "most"))
                 axes.fill_between(rounds, least, most, color=colour, alpha=0.15, linewidth=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
+        axes.set(xlabel=x, ylabel=y)
         return svg_of(axes, title, "; ".join(words))
 
 
@@ -181,7 +175,7 @@ def points(sizes: Sequence[Mapping[str, str]]) -> str:
         axes = axes_of(3.3, 3.0)
         axes.plot([0, end], [0, end], color=SOFT, linewidth=0.8)
         axes.scatter(true, predicted, s=14, color=COLOURS[1])
-        axes.set_xlabel(f"reference, {sizes[0]['unit']}")
-        axes.set_ylabel(f"prediction, {sizes[0]['unit']}")
+        unit = sizes[0]["unit"]
+        axes.set(xlabel=f"reference, {unit}", ylabel=f"prediction, {unit}")
         words = [f"{row['case']}: {row['reference']}, {row['prediction']}" for row in sizes]
         return svg_of(axes, "Predicted against true size of each case", "; ".join(words))

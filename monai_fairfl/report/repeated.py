@@ -99,12 +99,11 @@ def write_comparison(
     comparison = {
         "plan": {name: value for name, value in plan.items() if name != "data"},
         **compared,
-        **summarise([entries], measurement, warnings),
+        **summarise([entries], measurement, warnings, methods),
         "failed": dict(failed or {}),
     }
-    write_files(
-        out, comparison, "comparison", trainings, {"comparison": comparison_csv(comparison)}
-    )
+    tables = {"comparison": comparison_csv(comparison)}
+    write_files(out, comparison, "comparison", trainings, tables)
     return comparison
 
 
@@ -160,8 +159,8 @@ def _compared(
     everyone = set().union(*sites_of.values())
     if not everyone:
         raise ConfigError(f"no case has a score ({', '.join(CLOSING)}): the runs must share cases")
-    # That of most sites, and of test cases where both are of all.
-    measurement = max(CLOSING, key=lambda name: len(sites_of[name]))
+    scored = [name for name in CLOSING if sites_of[name]]
+    measurement = min(scored, key=lambda name: sites_of[name] != everyone)
     main = f"{measurement}:dice"
     metrics: dict[str, Any] = {main: _plain(scores[main], strategies)}
     for site in sorted({site for run in runs for site in run.sites} - sites_of[measurement]):
@@ -174,10 +173,10 @@ def _compared(
         notes.append(
             f"{', '.join(few)} tested fewer than {ENOUGH_CASES} cases: the interval is too narrow."
         )
-    untested = sorted(everyone - sites_of[CLOSING[0]])
-    if untested:
+    if measurement != CLOSING[0]:
+        untested = ", ".join(sorted(everyone - sites_of[CLOSING[0]]))
         notes.append(
-            f"No test case of {', '.join(untested)} was scored: these are validation cases of all "
+            f"No test case of {untested} was scored: these are validation cases of all "
             "hospitals, on which models were chosen."
         )
     for metric in sorted(scores):

@@ -99,15 +99,11 @@ def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
     for site, dice in found.items():
         if dice is not None and -1e-6 <= dice.value <= 1 + 1e-6:
             scores[site] = dice._replace(value=min(max(dice.value, 0.0), 1.0))
-        elif dice is not None:
-            warnings.append(
-                f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out"
-            )
     without = [site for site in run.sites if site not in scores]
-    if scores and without:
+    if any(found.values()) and without:
         warnings.append(
-            f"{run.name}: no Dice of {', '.join(without)}; its mean, deviation, worst site, gap "
-            f"and index are of {len(scores)} of {len(run.sites)} sites"
+            f"{run.name}: no Dice, a fraction in [0, 1], of {', '.join(without)}; its mean, "
+            f"deviation, worst site, gap and index are of {len(scores)} of {len(run.sites)} sites"
         )
     cases: dict[str, dict[str, list[float]]] = {}
     for site in run.sites if shown in CLOSING else ():
@@ -169,18 +165,16 @@ def difference(one: Entry, other: Entry | None, site: str) -> dict[str, Any] | N
     elif score.stderr is not None and reference.stderr is not None:
         stderr = math.hypot(score.stderr, reference.stderr)
 
-    low = high = within_noise = seeds = None
-    width = half_width(stderr, n)
-    if width is not None:
-        low, high, within_noise = value - width, value + width, abs(value) <= width + EQUAL
+    width, seeds = half_width(stderr, n), None
+    ends = [] if width is None else [value - width, value + width]
+    within_noise = None if width is None else abs(value) <= width + EQUAL
     if by_case.size and by_case.shape[1] > 1:
         seeds = [by_case.mean(axis=0).min(), by_case.mean(axis=0).max()]
-        _, lowest, highest = bootstrap_seeds_and_cases({site: by_case.T})
         # The bootstrap of few cases is too narrow. Of one case the interval is over the seeds
         # alone, and gives no verdict: other seeds make nothing certain.
-        low, high = (lowest, highest) if width is None else (value - width, value + width)
-        low, high = min(lowest, low), max(highest, high)
-        within_noise = None if width is None else low <= 0 <= high
+        ends += bootstrap_seeds_and_cases({site: by_case.T})[1:]
+        within_noise = None if width is None else min(ends) <= 0 <= max(ends)
+    low, high = (min(ends), max(ends)) if ends else (None, None)
     found = {"value": value, "stderr": stderr, "n": n, "low": low, "high": high}
     return {**found, "within_noise": within_noise, "paired": paired, "seeds": seeds}
 
@@ -276,17 +270,16 @@ def better_model(report: Mapping[str, Any], name: str, site: str) -> tuple[str, 
     after its last mile. ``None`` where none is more than :data:`MARGIN` better.
     """
     strategy = report["strategies"][name]
-    best = None
-    best_dice = strategy["sites"][site]["score"]["value"] + MARGIN + ROUNDING
+    found = []
     for other in next(group for group in report["compared"] if name in group):
-        found = report["strategies"][other]
-        result = found["sites"].get(site)
-        if result is None or not (found["comparable"] or other in (name, strategy["standalone"])):
-            continue
-        for score in (result["score"], (result["last_mile"] or {}).get("used")):
-            if score is not None and score["value"] > best_dice:
-                best, best_dice = other, score["value"]
-    return None if best is None else (best, best_dice)
+        of_other = report["strategies"][other]
+        result = of_other["sites"].get(site)
+        if result and (of_other["comparable"] or other in (name, strategy["standalone"])):
+            scores = (result["score"], (result["last_mile"] or {}).get("used"))
+            found += [(score["value"], other) for score in scores if score]
+    dice, best = max(found)
+    margin = MARGIN + ROUNDING
+    return (best, dice) if dice > strategy["sites"][site]["score"]["value"] + margin else None
 
 
 def validation_means(

@@ -11,20 +11,11 @@ from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.messages import CANDIDATES, Estimate, chosen, gain_name, to_json
-from monai_fairfl.report import contributions, events
+from monai_fairfl.report import contributions, events, scores
 from monai_fairfl.report.collect import Number, Run
-from monai_fairfl.report.hospitals import decision_of, headline
+from monai_fairfl.report.hospitals import decision_of, first_look_lines, headline
 from monai_fairfl.report.partners import differences, partners_of, why_not_judged
-from monai_fairfl.report.scores import (
-    DDOF,
-    DURING_TRAINING,
-    Entry,
-    difference,
-    entry_of,
-    left_behind,
-    shown_measurement,
-    validation_means,
-)
+from monai_fairfl.report.scores import DURING_TRAINING, Entry
 from monai_fairfl.statistics import fairness
 
 SETTINGS = ("bundle", "engine", "package", "rounds", "local_epochs", "overrides", "device")
@@ -43,8 +34,8 @@ def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
         runs: of :func:`~monai_fairfl.report.collect.load_runs`.
     """
     warnings: list[str] = []
-    measurement = shown_measurement(runs)
-    entry = {run.name: entry_of(run, measurement, warnings) for run in runs}
+    measurement = scores.shown_measurement(runs)
+    entry = {run.name: scores.entry_of(run, measurement, warnings) for run in runs}
     groups = [[entry[run.name] for run in group] for group in partners_of(runs, warnings)]
     standalone = [run for run in runs if run.is_standalone]
     for group in groups:
@@ -79,7 +70,7 @@ def summarise(
     groups: Sequence[Sequence[Entry]],
     measurement: str,
     warnings: list[str],
-    order: Sequence[str] = (),
+    order: Sequence[str],
 ) -> dict[str, Any]:
     """All numbers of a report.
 
@@ -87,34 +78,32 @@ def summarise(
         groups: of entries that may be compared with each other, and with no others.
         measurement: the one that the tables show.
         warnings: so far.
-        order: names of the entries as they are shown; empty: as in the groups.
+        order: names of the entries as they are shown.
 
     Returns:
         What ``report.json`` holds, plain JSON. ``strategies`` has an entry for each name, with its
         ``sites``; ``decision`` the row of each hospital about one of them.
     """
     entries = [entry for group in groups for entry in group]
-    # Standalone first, the others as they were given.
-    entries.sort(key=lambda entry: order.index(entry.name) if order else 0)
+    entries.sort(key=lambda entry: order.index(entry.name))
     runs = [run for entry in entries for run in entry.runs]
     doubted: dict[str, set[str]] = {}
     means: dict[str, float | None] = {}
     for group in groups:
         of_group = events.often_touched([run for entry in group for run in entry.runs])
         doubted |= {entry.name: of_group for entry in group}
-        means |= validation_means(group, of_group, warnings)
+        means |= scores.validation_means(group, of_group, warnings)
     strategies = {entry.name: _strategy(entry, means[entry.name]) for entry in entries}
     focus = _focus(groups, strategies, doubted)
+    sites = sorted({site for run in runs for site in run.sites})
     of_groups = [dict(run.start.get("groups") or {}) for run in runs]
     report = {
         "version": __version__,
         "measurement": measurement,
-        "ddof": DDOF,
+        "ddof": scores.DDOF,
         "compared": [[entry.name for entry in group] for group in groups],
         "doubted": sorted(doubted[focus]) if focus is not None else [],
-        "sites": {
-            s: _site_data(s, entries) for s in sorted({s for run in runs for s in run.sites})
-        },
+        "sites": {site: _site_data(site, entries) for site in sites},
         "groups": of_groups[0] if all(of_run == of_groups[0] for of_run in of_groups) else {},
         "strategies": strategies,
         "free_riding": [event for run in runs for event in events.free_riding_of(run)],
@@ -122,7 +111,7 @@ def summarise(
         "warnings": [*events.warnings_of(entries, groups), *warnings],
     }
     report["decision"] = decision_of(report, focus, {entry.name: entry for entry in entries})
-    report["overview"] = " ".join(headline(report))
+    report |= {"headline": headline(report), "first_look": first_look_lines(report)}
     plain: dict[str, Any] = to_json(report)
     return plain
 
@@ -132,10 +121,8 @@ def _not_judged(entry: Entry) -> str | None:
     alone = entry.alone.runs if entry.alone is not None else ()
     for run in entry.runs:
         same = [one for one in alone if (one.seed, one.fold) == (run.seed, run.fold)] or alone
-        values = list(entry.values.values())
-        if len(entry.runs) > 1:
-            closing = [run.closing(site, entry.measurement) for site in run.sites]
-            values = [number.value for number in closing if number is not None]
+        closing = [run.closing(site, entry.measurement) for site in run.sites]
+        values = [number.value for number in closing if number is not None]
         mean = sum(values) / len(values) if values else None
         why = why_not_judged(run, same[0] if same else None, mean)
         if why is not None:
@@ -148,19 +135,12 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
     run, runs = entry.run, entry.runs
     single = len(runs) == 1
     not_judged = _not_judged(entry)
-    free_riders = [events.free_rider_scores(one) for one in runs]
     alone = entry.alone.values if entry.alone is not None else {}
     correlation = None
     if len(alone) > 1 and set(alone) == set(entry.values):
         correlation = fairness.performance_fairness_pearson(alone, entry.values)._asdict()
-    of_runs = {
-        "dice": [contributions.dice_points(one) for one in runs],
-        "weights": [contributions.points_of(one, "weight") for one in runs],
-        "contributions": [contributions.points_of(one, "contribution") for one in runs],
-        "train_loss": [contributions.points_of(one, "train_loss") for one in runs],
-        "free_rider_scores": [scores for scores, _ in free_riders],
-    }
-    series = {name: contributions.over_runs(found) for name, found in of_runs.items()}
+    own = {row.measurement for row in run.table if row.measurement.startswith("own ")}
+    shown = ("dice", "train_loss", "weight", "contribution", "free_rider_score", *sorted(own))
     return {
         "strategy": run.strategy,
         "runs": [one.name for one in runs],
@@ -170,22 +150,19 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
         "not_judged": not_judged,
         "rounds": len(run.rounds),
         "rounds_of_runs": sum(len(one.rounds) for one in runs),
-        "planned_rounds": run.config.get("rounds"),
         "finished": all(one.end is not None for one in runs),
         "ledger_heads": {one.name: one.head for one in runs},
         "measurement": entry.measurement,
         "validation_mean": validation_mean,
-        "performance": asdict(fairness.performance(entry.values, DDOF)) if entry.scores else None,
-        "correlation": correlation,
-        "estimates_contributions": contributions.estimates_contributions(run),
-        "own_is_weight": contributions.is_weight(run),
-        "flagged": free_riders[0][1],
-        "sites": {s: _site_result(entry, s, not_judged is None) for s in run.sites},
-        "series": series,
-        "details": contributions.details_of(run) if single else {},
-        "valuations": (
-            [v for v in run.valuations if contributions.is_current(v, run)] if single else []
+        "performance": (
+            asdict(fairness.performance(entry.values, scores.DDOF)) if entry.scores else None
         ),
+        "correlation": correlation,
+        "own_is_weight": contributions.is_weight(run),
+        "flagged": run.free_riders.flagged,
+        "sites": {s: _site_result(entry, s, not_judged is None) for s in run.sites},
+        "series": {key: contributions.points_of(runs, key) for key in shown},
+        "valuations": [v for v in run.valuations if contributions.is_current(v, run)],
         "credit": contributions.credit_of(runs),
         "standalone": entry.alone.name if entry.alone is not None else None,
         "fedavg": entry.fedavg.name if entry.fedavg is not None else None,
@@ -199,15 +176,15 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
 
 def _site_result(entry: Entry, site: str, judged: bool) -> dict[str, Any]:
     """What a strategy gives a site; ``None`` where it is not known."""
-    gain = difference(entry, entry.alone, site)
+    gain = scores.difference(entry, entry.alone, site)
     single = len(entry.runs) == 1
-    behind = judged and not entry.run.is_standalone and left_behind(site, entry.scores, gain)
+    behind = judged and not entry.run.is_standalone and scores.left_behind(site, entry.scores, gain)
     return {
         "score": _plain(entry.scores.get(site)),
         "gain": gain,
         "left_behind": behind,
         "last_mile": _last_mile(entry, site) if single else None,
-        "against_fedavg": difference(entry, entry.fedavg, site),
+        "against_fedavg": scores.difference(entry, entry.fedavg, site),
         "boundary": _plain(entry.run.closing(site, "test_hd95")) if single else None,
     }
 
@@ -242,8 +219,7 @@ def _site_data(site: str, entries: Sequence[Entry]) -> dict[str, int | None]:
     """Training cases, images of an epoch and scored cases; ``None`` where runs differ."""
     counts: dict[str, int | None] = {}
     for name, key in (("cases", "cases"), ("images", "samples")):
-        known = {run.last_reported(key).get(site) for entry in entries for run in entry.runs}
-        known.discard(None)
+        known = {run.last_reported(key).get(site) for one in entries for run in one.runs} - {None}
         counts[name] = known.pop() if len(known) == 1 else None
     scored = [entry.scores[site].n for entry in entries if site in entry.scores]
     counts["scored"] = min((n for n in scored if n is not None), default=None)
@@ -272,7 +248,5 @@ def _focus(
         first = (entry.comparable, found["finished"], entry.alone is not None, -number)
         return *first, guarded, -math.inf if mean is None else mean
 
-    candidates = []
-    for number, group in enumerate(groups):
-        candidates += [(number, entry) for entry in group if not entry.run.is_standalone]
-    return max(candidates, key=preference)[1].name if candidates else None
+    federated = [(n, e) for n, group in enumerate(groups) for e in group if not e.run.is_standalone]
+    return max(federated, key=preference)[1].name if federated else None

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from monai_fairfl.report.hospitals import first_look_lines, headline, shown_strategies
-from monai_fairfl.report.pages import dice_words
+from monai_fairfl.report.hospitals import dice_words
 from monai_fairfl.report.scores import VERDICTS
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.words import count_words
@@ -35,7 +34,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     oak    0.600    not judged yet
     Mean of the hospitals: FedAvg 0.700.
     """
-    shown = shown_strategies(report)
+    shown = report["decision"]["shown"]
     rows = []
     for site, hospital in report["decision"]["hospitals"].items():
         scores = [report["strategies"][name]["sites"].get(site, {}).get("score") for name in shown]
@@ -45,7 +44,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     for name, found in report["strategies"].items():
         if found["performance"] is not None:
             means.append(f"{name} {found['performance']['mean']:.3f}")
-    lines = [*first_look_lines(report), *headline(report)]
+    lines = [*report["first_look"], *report["headline"]]
     lines.append(text_of_table(["Dice", *shown, "Verdict"], rows))
     lines.append(f"Mean of the hospitals: {', '.join(means) or 'not known'}.")
     notes = len(report["warnings"]) + len(report.get("notes", ()))

@@ -14,12 +14,11 @@ from typing import Any
 
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.report.collect import Run, load_runs
-from monai_fairfl.report.contributions import estimates_contributions
 from monai_fairfl.report.pages import write_pages
 from monai_fairfl.report.partners import CLOSING
 from monai_fairfl.report.summary import summarise_runs
+from monai_fairfl.run.resuming import recorded_config
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.spreadsheets import csv_text
 
 logger = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ def write_report(
 
     Args:
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
-        out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``,
+        out: folder for ``report.html``, ``report.json`` and ``metrics.csv``,
             for ``cases.csv`` if a run's ``share_cases`` allows it, and for ``site_reports/``, which
             has a page for each site with its own numbers only. ``None``: the given folder, or the
             folder that contains all of the given ones.
@@ -71,7 +70,7 @@ def write_report(
     report = {**summarise_runs(runs), "failed": dict(failed or {})}
     # The scores of cases go first: what is wrong with them is a warning in the report.
     cases = case_rows(runs, report["warnings"])
-    tables = {"metrics": metrics_csv(runs), "contributions": contributions_csv(runs)}
+    tables = {"metrics": metrics_csv(runs)}
     if cases is not None:
         tables["cases"] = csv_text(CASE_COLUMNS, cases)
     write_files(Path(out or folder), report, "report", runs, tables)
@@ -108,11 +107,12 @@ def write_report_if_possible(
     """
     try:
         return write_report(run_dirs, out, failed)
-    except FairFLError as error:
-        logger.warning("no report.html: %s", error)
-    except Exception:  # whatever is wrong with a page, the run is done and its ledger whole
-        logger.exception("no report.html")
-    return None
+    except (
+        Exception
+    ) as error:  # whatever is wrong with a page, the run is done and its ledger whole
+        known = isinstance(error, FairFLError)
+        logger.warning("no report.html: %s", error, exc_info=not known)
+        return None
 
 
 def failures_of(folder: str | Path) -> dict[str, str]:
@@ -126,60 +126,33 @@ def failures_of(folder: str | Path) -> dict[str, str]:
     >>> failures_of("no/such/folder")
     {}
     """
-    try:
-        report = object_of_json((Path(folder) / "report.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return dict(report.get("failed") or {})
+    return dict(recorded_config(Path(folder), "report.json").get("failed") or {})
 
 
-# ---- the tables metrics.csv, contributions.csv and cases.csv
+# ---- the tables metrics.csv and cases.csv
 
 RUN_COLUMNS = ("run", "strategy", "seed", "fold")
 """The columns of each table that name the run of a row; ``run`` is its name in the report."""
 
 CASE_COLUMNS = (*RUN_COLUMNS, "site", "case", "metric", "value")
 METRIC_COLUMNS = ("site", "round", "measurement", "class", "value", "stderr", "n", "of_round")
-CONTRIBUTION_COLUMNS = ("round", "site", "contribution", "stderr", "aggregation_weight")
 
 
 def metrics_csv(runs: Sequence[Run]) -> str:
-    """Every measurement of every run, one row for each class.
+    """Every number of every run, one row for each class.
 
     ``round`` is the round in which a site measured; of a closing measurement the number of rounds.
     ``of_round`` is the round whose resulting model it measured: -1 is the initial model, and
     ``global_score`` of round 3 is of the result of round 2. A loss during training is of the
     training that begins with this model. Closing measurements carry the model's name:
-    ``own:test_score``.
+    ``own:test_score``. ``weight`` and ``contribution`` are the strategy's.
     """
     rows = []
     for run in runs:
         for row in run.table:
-            if row.of_round is not None:
-                about = {**run.cells, **row._asdict(), **row.number._asdict()}
-                rows.append({**about, "class": row.label})
+            about = {**run.cells, **row._asdict(), **row.number._asdict()}
+            rows.append({**about, "class": row.label})
     return csv_text((*RUN_COLUMNS, *METRIC_COLUMNS), rows)
-
-
-def contributions_csv(runs: Sequence[Run]) -> str:
-    """Contributions and aggregation weights by round; one by layer is the mean over layers.
-
-    Where a strategy estimates none, its contributions are its weights, which have their column.
-    """
-    rows: list[dict[str, Any]] = []
-    for run in runs:
-        found: dict[tuple[int, str], dict[str, Any]] = {}
-        for row in run.table:
-            if row.measurement == "weight":
-                about: dict[str, Any] = {"aggregation_weight": row.number.value}
-            elif row.measurement == "contribution" and estimates_contributions(run):
-                about = {"contribution": row.number.value, "stderr": row.number.stderr}
-            else:
-                continue
-            of_round = {**run.cells, "round": row.round, "site": row.site}
-            found.setdefault((row.round, row.site), of_round).update(about)
-        rows += [found[key] for key in sorted(found)]
-    return csv_text((*RUN_COLUMNS, *CONTRIBUTION_COLUMNS), rows)
 
 
 def case_rows(runs: Sequence[Run], warnings: list[str]) -> list[dict[str, Any]] | None:

@@ -13,9 +13,7 @@ from helpers.reports import Page, gain_of, hospital, rows_of, site_of, verdicts
 from helpers.scripted_run import contributions_of
 from scipy import stats
 
-from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import NonFinite
-from monai_fairfl.report import write_comparison
 from monai_fairfl.statistics import compare_paired
 
 
@@ -94,18 +92,14 @@ def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path:
     assert found["metrics"][found["main"]]["strategies"][0]["std"] is None
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_other_seeds_do_not_make_few_cases_certain(number: int, tmp_path: Path) -> None:
+def test_other_seeds_do_not_make_a_single_case_certain(tmp_path: Path) -> None:
     def change(cell: Cell) -> None:
-        elm = dict(list(cell.tables["test_score"]["elm"].items())[:number])
-        if cell.strategy == "FedCE" and number == 2:
-            elm["fNone-case0.nii"] += 0.05
-        cell.tables["test_score"]["elm"] = elm
+        elm = cell.tables["test_score"]["elm"]
+        cell.tables["test_score"]["elm"] = {"fNone-case0.nii": elm["fNone-case0.nii"]}
 
     found = compare(tmp_path, change=change)
-    elm = hospital(found)
     assert gain_of(found, "FedCE")["seeds"][0] > 0
-    assert (elm["n"], elm["verdict"]) == (number, "cannot_tell")
+    assert (hospital(found)["n"], hospital(found)["verdict"]) == (1, "cannot_tell")
     assert "fewer than 5 cases" in Page(tmp_path / "comparison.html").text
 
 
@@ -179,10 +173,3 @@ def test_short_runs_are_a_first_look_and_names_from_outside_are_text(tmp_path: P
     page = Page(tmp_path / "comparison.html")
     assert evil in page.text and "fung.nii" in page.text
     assert not {"script", "link", "img"} & {tag for tag, _ in page.tags}
-
-
-def test_nothing_is_written_when_no_run_finished(tmp_path: Path) -> None:
-    plan = {"strategies": {"FedAvg": "FedAvg"}, "seeds": [0], "folds": None}
-    with pytest.raises(FederationError, match="FedAvg, seed 0: no disk"):
-        write_comparison(tmp_path, plan, [], {"FedAvg, seed 0": "no disk"})
-    assert not list(tmp_path.iterdir())

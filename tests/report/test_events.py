@@ -39,16 +39,10 @@ class Flagging(Guard):
         return {reply.id: Verdict("flag", "it is unusual") for reply in replies}
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> dict[str, Any]:
+def test_absences_guards_and_dropped_numbers_stand_beside_each_hospital(tmp_path: Path) -> None:
     """One of each fault, in two rounds."""
     given = {"about": TROUBLE, "guards": GUARDS, "size": 1000}
-    return report_of(tmp_path, {"FedAvg": SCORES}, 2, **given)
-
-
-def test_absences_guards_and_dropped_numbers_are_events_with_round_site_and_cause(
-    report: dict[str, Any],
-) -> None:
+    report = report_of(tmp_path, {"FedAvg": SCORES}, 2, **given)
     found: dict[tuple[str, str], list[int]] = {}
     for event in report["events"]:
         found.setdefault((event["site"], event["kind"]), []).append(event["round"])
@@ -56,19 +50,15 @@ def test_absences_guards_and_dropped_numbers_are_events_with_round_site_and_caus
     assert found["ash", "missing"] == [1] and found["oak", "dropped"] == [0]
     assert found["yew", "guard"] == found["elm", "guard"] == found["box", "guard"] == [0, 1]
 
-
-def test_updates_that_no_training_made_are_listed_and_asked_about(report: dict[str, Any]) -> None:
     kinds = {(event["site"], event["kind"]) for event in report["free_riding"]}
     assert kinds == {("box", "Empty"), ("birch", "Copies"), ("cedar", "Copies")}
     for site in ("box", "birch", "cedar"):
         assert "2 rounds" in hospital(report, site)["advice"][0]
     assert "missing" in hospital(report, "ash")["advice"][0]
 
-
-def test_what_guards_did_is_counted_beside_each_hospital(report: dict[str, Any]) -> None:
     touched = run_of(report, "FedAvg")["touched"]
-    assert touched["yew"]["refused"] == {"NonFinite": [0, 1]}
-    assert touched["elm"]["changed"] == {"TooLong": [0, 1]}
+    assert touched["yew"]["update refused"] == {"NonFinite": [0, 1]}
+    assert touched["elm"]["update changed"] == {"TooLong": [0, 1]}
     assert "oak" not in touched
     for site, guard in (("yew", "NonFinite"), ("elm", "TooLong")):
         [words] = hospital(report, site)["guards"]
@@ -100,7 +90,7 @@ def test_a_liars_report_does_not_choose_the_run_and_names_of_runs_are_kept(
     assert report["decision"]["strategy"] == "guarded" and report["doubted"] == ["oak"]
     assert run_of(report, "guarded")["validation_mean"] == pytest.approx(0.8)
     touched = run_of(report, "guarded")["touched"]["oak"]
-    assert touched["limited"] == [1, 2]
+    assert touched["own report limited"] == {"clip_reports": [1, 2]}
     [words] = hospital(report, "oak")["guards"]
     assert "limited" in words and "2 of 3" in words
     site = Page(tmp_path / "site_reports" / "oak.html")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +126,7 @@ def test_an_unfinished_run_shows_validation_and_is_compared_after_as_many_rounds
 
     report = write_report([finished, tmp_path / "FedAvg"])
     found = run_of(report, "FedAvg")
-    assert (found["finished"], found["rounds"], found["planned_rounds"]) == (False, 3, 4)
+    assert (found["finished"], found["rounds"], found["settings"]["rounds"]) == (False, 3, 4)
     assert found["measurement"] == "global_score"
     assert site_of(report, "FedAvg")["score"]["value"] == 0.3
     assert gain_of(report, "FedAvg") is None and found["comparable"] is False
@@ -166,26 +165,3 @@ def test_groups_of_hospitals_have_means_of_their_own(tmp_path: Path) -> None:
     report = write_report([tmp_path / "FedAvg", other])
     assert report["groups"] == {}
     assert warned(report, "groups")
-
-
-def test_runs_that_were_scored_with_other_files_are_compared_with_a_warning(
-    tmp_path: Path,
-) -> None:
-    runs = []
-    for digest, strategy in (("1", FedAvg()), ("2", Ditto())):
-        config = {"files": {"train.json": "1", "evaluate.json": digest}}
-        runs.append(train(tmp_path / digest, strategy, JOINED, config=config))
-    assert warned(write_report(runs), "evaluate.json")
-
-
-def test_a_hospital_that_left_early_has_no_score_of_the_newest_round(tmp_path: Path) -> None:
-    about = {"oak": {"away": [1, 2]}}
-    run = train(tmp_path / "run", FedAvg(), JOINED, rounds=4, stop=3, about=about)
-    sites = run_of(write_report([run]), "FedAvg")["sites"]
-    assert sites["elm"]["score"] is not None and sites["oak"]["score"] is None
-
-
-def test_a_name_that_is_no_unicode_stands_in_the_tables(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", FedAvg(), JOINED)
-    write_report([run], names={run: os.fsdecode(b"caf\xe9")})
-    assert "caf?" in (run / "metrics.csv").read_text()

@@ -59,7 +59,7 @@ def test_the_page_shows_the_numbers_of_the_report(page: Page, report: dict[str, 
         images, weight = (f"{100 * credit[rule][site]:.0f} %" for rule in ("Images", "Weight"))
         assert f"{images} → {weight}" in page.text
         assert site in page.text and all(sentence in page.text for sentence in row["advice"])
-    assert report["overview"]
+    assert report["headline"]
     for found in report["strategies"].values():
         assert f"{found['performance']['mean']:.3f}" in page.text
         assert all(head in page.text for head in found["ledger_heads"].values())

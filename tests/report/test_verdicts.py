@@ -78,7 +78,7 @@ def test_a_loss_of_exactly_the_margin_is_no_reason_and_a_gain_is_better_wherever
 def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path: Path) -> None:
     report = judged(tmp_path, ALONE, JOINED)
     assert verdicts(report) == {"elm": "as_good", "oak": "left_behind", "yew": "hard"}
-    counts = report["overview"].partition("Of ")[2]
+    counts = " ".join(report["headline"]).partition("Of ")[2]
     assert re.findall(r"\b\d\b", counts)[:4] == ["3", "1", "1", "1"]
 
     report_of(tmp_path, {"FedISM": {**JOINED, "yew": (0.33, 0.03, 9)}})
@@ -128,7 +128,7 @@ def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
         assert why in run_of(report, "FedAvg")["not_judged"], folder
         assert set(verdicts(report).values()) == {"not_judged"}, folder
         assert not site_of(report, "FedAvg", "yew")["left_behind"]
-        assert report["overview"] == ""
+        assert report["headline"] == []
         assert "first look" in as_text(report)
 
 
