@@ -54,7 +54,8 @@ def test_a_hospital_of_a_drawn_round_is_compared_with_the_hospitals_of_that_roun
         found = hospital(report, site)["contribution"]
         of_site = [one[site] for one in by_round if site in one]
         assert found["value"] == pytest.approx(of_site[-1])
-        assert (found["least"], found["most"]) == pytest.approx((min(of_site), max(of_site)))
+        if len(of_site) > 1:
+            assert (found["least"], found["most"]) == (min(of_site), max(of_site))
         images = sum(IMAGES[other] for other in by_round[last])
         assert found["ratio"] == pytest.approx(by_round[last][site] / (IMAGES[site] / images))
         assert found["round"] == (None if last == 4 else last)
