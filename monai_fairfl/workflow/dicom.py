@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,16 +19,10 @@ from monai.data.utils import affine_to_spacing
 from monai.utils import optional_import
 
 from monai_fairfl import __version__
-from monai_fairfl.data.image_files import (
-    begins_as_dicom,
-    is_named_as_dicom,
-    is_unreadable_kind,
-    may_be_dicom,
-)
-from monai_fairfl.errors import ConfigError, DataError, closest, in_words
-from monai_fairfl.workflow.cases import Case, CaseFile, Cases, why_unreadable
+from monai_fairfl.data.image_files import begins_as_dicom, is_named_as_dicom, may_be_dicom
+from monai_fairfl.errors import DataError, in_words
+from monai_fairfl.workflow.cases import Case, CaseOutput, Cases, why_unreadable
 
-EXTRA = "pip install 'monai-fairfl[dicom]'"
 GRID_TAGS = "Rows Columns PixelSpacing ImageOrientationPatient".split()
 # What one series has one value of (DICOM PS3.3 C.7.1 to C.7.4).
 OWNER_TAGS = "PatientID StudyInstanceUID FrameOfReferenceUID".split()
@@ -42,18 +36,12 @@ TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wron
 SAME_POSITION = 0.01  # mm
 # The axis of slices is the one of this many times the spacing of the others.
 FACTOR_OF_SLICES = 1.5
-PLANES = ("sagittal", "coronal")  # of slices that are stacked along the first or the second axis
+PLANES = ("sagittal", "coronal", "")  # of slices that are stacked along each axis; of axial ones
 DICOM_TO_NIFTI = np.diag([-1.0, -1.0, 1.0, 1.0])
-LONGEST_NAME = 170  # bytes: with a UID of 64 and _overlay.png it may be a file's name
 
 
 def dicom_cases(
-    folder: Path,
-    files: Iterable[Path],
-    scratch: Path,
-    modality: str,
-    series: str,
-    taken: Iterable[str],
+    folder: Path, files: Iterable[Path], scratch: Path, modality: str, series: str
 ) -> tuple[list[Case], dict[str, str]]:
     """Make a case of every DICOM series of a folder, and of all that may be one and is unreadable.
 
@@ -63,7 +51,6 @@ def dicom_cases(
         scratch: where usable series are written as NIfTI.
         modality: that a series must have.
         series: pattern of the SeriesDescription.
-        taken: names of other cases.
 
     Returns:
         The cases; and DICOM file -> why it is of no case.
@@ -73,41 +60,52 @@ def dicom_cases(
         return [], {}
     if not (optional_import("pydicom")[1] and optional_import("highdicom")[1]):
         case = Case("DICOM", source=str(folder), files=tuple(map(str, dicom)))
-        case.skip(f"{len(dicom)} DICOM files, which need pydicom and highdicom: {EXTRA}")
+        case.skip("DICOM needs pydicom and highdicom: pip install 'monai-fairfl[dicom]'")
         return [case], {}
-    found, broken = _read_headers(dicom)
-    left_out: dict[str, str] = {}
-    for uid, members in list(found.items()):
-        # Programs that remove names may give a report the series of its images.
-        for header in list(members):
-            if (kind := header.get("Modality")) in MODALITIES_WITHOUT_IMAGES:
-                left_out[header.filename] = f"it holds no image, but {kind}"
-                members.remove(header)
-        if members and not fnmatch(_description(members).lower(), series.lower()):
-            why = f"the description of its series is not {series}"
-            left_out.update((header.filename, why) for header in members)
-            members.clear()
-        if not members:
-            del found[uid]
+    from pydicom import dcmread  # an extra
 
-    cases = []
-    for uid, name, parent in _names(folder, found, taken):
-        members = found[uid]
-        paths = tuple(header.filename for header in members)
-        case = Case(name, source=str(parent), series=uid, files=paths)
-        case.results["series_description"] = _description(members)
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    cases: list[Case] = []
+    left_out: dict[str, str] = {}
+    unreadable: defaultdict[Path, list[str]] = defaultdict(list)
+    for path in dicom:
+        # pydicom raises many kinds of errors for broken files, also when a tag is first used.
+        try:
+            header = dcmread(path, stop_before_pixels=True, force=True, specific_tags=TAGS)
+            uid = header.SeriesInstanceUID
+            kind, description = header.get("Modality"), str(header.get("SeriesDescription") or "")
+        except Exception as error:
+            name = "_".join(path.relative_to(folder).parts)
+            cases.append(Case(name, source=str(path), files=(str(path),)))
+            cases[-1].skip(why_unreadable(error))
+            unreadable[path.parent].append(path.name)
+            continue
+        # Programs that remove names may give a report the series of its images.
+        if kind in MODALITIES_WITHOUT_IMAGES:
+            left_out[str(path)] = f"it holds no image, but {kind}"
+        elif not fnmatch(description.lower(), series.lower()):
+            left_out[str(path)] = f"the description of its series is not {series}"
+        else:
+            found[uid].append(header)
+
+    for uid, headers in found.items():
+        paths = tuple(header.filename for header in headers)
+        parent = Path(os.path.commonpath([Path(path).parent for path in paths]))
+        number, parts = headers[0].get("SeriesNumber") or "", parent.relative_to(folder).parts
+        names = ["_".join(parts), "_".join([*parts, f"series{number}"]), "_".join([*parts, uid])]
+        taken = {case.name for case in cases}
+        name = next(name for name in names if name and name not in taken)
+        case = Case(name, source=str(parent), files=paths)
+        case.results["series_instance_uid"] = uid
+        case.results["series_description"] = str(headers[0].get("SeriesDescription") or "")
         cases.append(case)
-        _convert(case, members, modality, scratch)
+        _convert(case, headers, modality, scratch)
         # Files beside the series may be its first or last slices.
-        parents = {Path(path).parent for path in paths}
-        beside = [path.name for path in broken if path.parent in parents]
+        beside = [
+            name for each in {Path(path).parent for path in paths} for name in unreadable[each]
+        ]
         if case.image and beside:
             case.note(f"may lack slices at an end: {', '.join(beside)} beside it cannot be read")
-    for path, problem in broken.items():
-        name = "_".join(path.relative_to(folder).parts)
-        case = Case(name, source=str(path), files=(str(path),))
-        case.skip(problem)
-        cases.append(case)
     return cases, left_out
 
 
@@ -115,73 +113,20 @@ def _is_dicom(path: Path) -> bool:
     """Whether a file is DICOM by its name or by how it begins, or may be and cannot be read."""
     if path.name == "DICOMDIR" or path.name.startswith("."):
         return False
-    if is_named_as_dicom(path.name):
-        return True  # a broken link too, which is then named as unreadable
     try:
-        return path.is_file() and begins_as_dicom(path)
+        # A broken link, too, if its name says so, which is then named as unreadable.
+        return is_named_as_dicom(path.name) or (path.is_file() and begins_as_dicom(path))
     except OSError:
-        return may_be_dicom(path.name) or is_unreadable_kind(path.name)
-
-
-def _read_headers(files: Sequence[Path]) -> tuple[dict[str, list[Any]], dict[Path, str]]:
-    """UID -> the headers of a series, without pixels; and path -> what is wrong with it."""
-    import pydicom  # an extra
-
-    series = defaultdict(list)
-    broken = {}
-    for path in files:
-        # pydicom raises many kinds of errors for broken files, also when a tag is first used.
-        try:
-            header = pydicom.dcmread(path, stop_before_pixels=True, force=True, specific_tags=TAGS)
-            if not (uid := header.get("SeriesInstanceUID")):
-                raise DataError("no SeriesInstanceUID")
-            series[uid].append(header)
-        except PermissionError as error:
-            broken[path] = why_unreadable(error)
-        except Exception as error:
-            broken[path] = f"cannot be read as DICOM ({in_words(error)}); send it again"
-    return series, broken
-
-
-def _description(headers: Sequence[Any]) -> str:
-    return str(headers[0].get("SeriesDescription") or "")
-
-
-def _names(
-    root: Path, series: dict[str, list[Any]], taken: Iterable[str]
-) -> Iterable[tuple[str, str, Path]]:
-    """UID, name and folder of each series.
-
-    It is named after its folders, its number where they hold several, at last its UID.
-    """
-    folders = {}
-    for uid, headers in series.items():
-        parents = [Path(header.filename).parent for header in headers]
-        folders[uid] = Path(os.path.commonpath(parents))
-    in_folder = Counter(folders.values())
-    names = {}
-    for uid, folder in folders.items():
-        parts = list(folder.relative_to(root).parts)
-        if in_folder[folder] > 1 or not parts:
-            parts.append(f"series{series[uid][0].get('SeriesNumber') or ''}")
-        names[uid] = "_".join(parts)
-    uses = Counter([*names.values(), *taken])
-    for uid, name in names.items():
-        encoded = os.fsencode(name)
-        if uses[name] > 1 or len(encoded) > LONGEST_NAME:
-            # A character that is cut in its middle is left out.
-            name = f"{encoded[:LONGEST_NAME].decode('utf-8', 'ignore')}_{uid}"
-        yield uid, name, folders[uid]
+        return may_be_dicom(path.name)
 
 
 def _convert(case: Case, headers: Sequence[Any], modality: str, scratch: Path) -> None:
     """Give the case its files in order and its image, or note why there is none."""
-    path = scratch / f"{case.name}.nii"
+    path = scratch / f"{headers[0].SeriesInstanceUID}.nii"
     try:
-        in_order = _usable(headers, modality)
+        in_order = _in_order(headers, modality)
         case.files = tuple(header.filename for header in in_order)
-        has_frames = _frames(in_order[0]) > 1
-        volume = _read_frames(case.files[0]) if has_frames else _read_slices(case.files)
+        volume = _read_slices(in_order) if len(in_order) > 1 else _read_frames(case.files[0])
         values = np.asanyarray(volume.dataobj)
         if not np.isfinite(values).all() or values.min() == values.max():
             raise DataError("pixels that are not finite, or all the same; send the series again")
@@ -193,53 +138,42 @@ def _convert(case: Case, headers: Sequence[Any], modality: str, scratch: Path) -
         case.skip(str(error))
     except OSError as error:
         case.skip(f"{error}; make room in {scratch.parent}, or name another folder of outputs")
-    except Exception as error:  # of pydicom, which raises many kinds for values that are none
-        case.skip(f"{in_words(error)}; send the series again")
+    except Exception as error:  # of pydicom and highdicom
+        case.skip(f"no volume ({in_words(error)}); export it again, uncompressed, an image a file")
     else:
         case.image = str(path)
         if remark := plane_remark(volume.affine):
             case.note(remark)
 
 
-def _read_slices(files: Sequence[str]) -> nib.Nifti1Image:
+def _read_slices(headers: Sequence[Any]) -> nib.Nifti1Image:
     """A series as a volume (columns, rows, slices), rescaled by its slopes and intercepts.
 
     Args:
-        files: in the order of the slices, two or more.
-
-    Raises:
-        DataError: naming the file whose pixels cannot be read.
+        headers: of its files, in the order of the slices, two or more.
     """
-    import pydicom
+    from pydicom import dcmread
+    from pydicom.pixels import apply_rescale
+    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
     slices = []
-    positions = []
-    for file in files:
+    for header in headers:
         try:
-            dataset = pydicom.dcmread(file, force=True)
-            if "TransferSyntaxUID" not in dataset.file_meta:
-                # A data set without the header of a file, whose pixels are then not compressed.
-                is_implicit = dataset.original_encoding[0]
-                uid = pydicom.uid
-                syntax = uid.ImplicitVRLittleEndian if is_implicit else uid.ExplicitVRLittleEndian
-                dataset.file_meta.TransferSyntaxUID = syntax
-            pixels = dataset.pixel_array.astype(float)
+            dataset = dcmread(header.filename, force=True)
+            # A data set without the header of a file, whose pixels are then not compressed.
+            is_implicit, _ = dataset.original_encoding
+            plain = ImplicitVRLittleEndian if is_implicit else ExplicitVRLittleEndian
+            dataset.file_meta.setdefault("TransferSyntaxUID", plain)
+            slices.append(apply_rescale(dataset.pixel_array, dataset).astype(np.float32))
         except Exception as error:
-            raise DataError(
-                f"{Path(file).name} cannot be decoded ({in_words(error)}); send the series again, "
-                "uncompressed"
-            ) from error
-        slope, intercept = dataset.get("RescaleSlope", 1), dataset.get("RescaleIntercept", 0)
-        slices.append((pixels * float(slope) + float(intercept)).astype(np.float32))
-        positions.append(np.array(dataset.ImagePositionPatient, dtype=float))
+            raise ValueError(f"{Path(header.filename).name} cannot be decoded") from error
     # DICOM PS3.3 C.7.6.2.1.1 in plane; from slice to slice the mean step. DICOM's axes point to
     # left and posterior, NIfTI's to right and anterior.
-    affine = np.eye(4)
-    row, column = np.array(dataset.ImageOrientationPatient, dtype=float).reshape(2, 3)
-    affine[:3, 0] = row * float(dataset.PixelSpacing[1])
-    affine[:3, 1] = column * float(dataset.PixelSpacing[0])
-    affine[:3, 2] = (positions[-1] - positions[0]) / (len(positions) - 1)
-    affine[:3, 3] = positions[0]
+    first, last = (np.array(headers[end].ImagePositionPatient, dtype=float) for end in (0, -1))
+    row, column = np.array(headers[-1].ImageOrientationPatient, dtype=float).reshape(2, 3)
+    rows, columns = map(float, headers[-1].PixelSpacing)
+    step = (last - first) / (len(headers) - 1)
+    affine = nib.affines.from_matvec(np.stack([row * columns, column * rows, step], axis=1), first)
     return nib.Nifti1Image(np.stack(slices, axis=-1).swapaxes(0, 1), DICOM_TO_NIFTI @ affine)
 
 
@@ -250,19 +184,12 @@ def _read_frames(file: str) -> nib.Nifti1Image:
         file: its frames in any order.
 
     Raises:
-        DataError: they are no evenly spaced stack of one image each, or cannot be decoded.
+        ValueError: they are no evenly spaced stack of one image each.
     """
     import highdicom
 
-    try:
-        stack = highdicom.imread(file).get_volume(
-            dtype=np.float32, apply_real_world_transform=False
-        )
-    except Exception as error:
-        raise DataError(
-            f"several frames in one file that cannot be read as a volume ({in_words(error)}); "
-            "export it as single-frame images, one volume a series"
-        ) from error
+    image = highdicom.imread(file)
+    stack = image.get_volume(dtype=np.float32, apply_real_world_transform=False)
     # highdicom's (slice, row, column) is a right-handed system; ours is (column, row, slice).
     stack = stack.flip_spatial(0)
     affine = DICOM_TO_NIFTI @ stack.affine[:, [2, 1, 0, 3]]
@@ -274,100 +201,63 @@ def _frames(header: Any) -> int:
     return int(header.get("NumberOfFrames") or 1)
 
 
-# ---- whether a series can be segmented: its kind, its owner, its grid, and its slices' places
-
-
-def _usable(headers: Sequence[Any], modality: str) -> list[Any]:
+def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
     """Sort the headers of a series by the order of their slices.
 
     Raises:
-        DataError: why the series cannot be used.
+        DataError: why the series cannot be segmented: its kind, its owner, its grid, or the places
+            of its slices, which must be parallel, at even distances, on one grid.
     """
     for tag, expected in (("Modality", modality), ("PhotometricInterpretation", "MONOCHROME2")):
-        found = sorted({str(header.get(tag, "unknown")) for header in headers})
-        if found != [expected]:
-            raise DataError(f"{tag} {', '.join(found)}, not {expected}; leave the series out")
-    if any("LOCALIZER" in (header.get("ImageType") or ()) for header in headers):
-        raise DataError("ImageType LOCALIZER; leave the series out")
+        for header in headers:
+            if header.get(tag) != expected:
+                raise DataError(f"{tag} {header.get(tag)}, not {expected}; leave the series out")
     slices = sum(map(_frames, headers))
     if slices > len(headers) > 1:
         raise DataError("several files of several frames (NumberOfFrames); keep one of them")
-    if slices < FEWEST_SLICES:
-        raise DataError(f"{slices} slice(s), as of a localiser; leave the series out")
+    is_localiser = any("LOCALIZER" in (header.get("ImageType") or ()) for header in headers)
+    if slices < FEWEST_SLICES or is_localiser:
+        raise DataError(f"a localiser, or {slices} slice(s) as of one; leave the series out")
     # An anonymiser that gives every series the same UID mixes them. Values that are empty or not
     # there are left out: de-identification removes them.
     for tag in OWNER_TAGS:
-        values = sorted({str(header.get(tag) or "") for header in headers} - {""})
-        if len(values) > 1:
-            # A PatientID would name patients in the table and the log.
-            shown = "" if tag == "PatientID" else f" ({', '.join(values[:2])})"
+        owners = {header.get(tag) for header in headers} - {None, ""}
+        if len(owners) > 1:
             raise DataError(
-                f"{len(values)} values of {tag}{shown} under one SeriesInstanceUID, so that images "
-                "of several series would be one volume; export each series with its own"
+                f"{len(owners)} values of {tag} under one SeriesInstanceUID, so that images of "
+                "several series would be one volume; export each series with its own"
             )
     if slices > len(headers):
         return list(headers)  # the geometry of frames is highdicom's to check
-    return _in_order(headers)
 
-
-def _in_order(headers: Sequence[Any]) -> list[Any]:
-    """Sort the headers of slices along their normal.
-
-    Raises:
-        DataError: when they are no stack of parallel slices at even distances on one grid.
-    """
     names = [Path(header.filename).name for header in headers]
-    values = {}
+    grid = {}
     for tag in (*GRID_TAGS, "ImagePositionPatient"):
         for header, name in zip(headers, names, strict=True):
             if header.get(tag) in (None, ""):
                 raise DataError(f"{name} lacks {tag}; send the series again, with its geometry")
-        values[tag] = np.array([header.get(tag) for header in headers], dtype=float)
-    for tag in GRID_TAGS:
-        if not np.allclose(values[tag], values[tag][0], rtol=1e-4, atol=1e-3):
+        values = grid[tag] = np.array([header.get(tag) for header in headers], dtype=float)
+        if tag in GRID_TAGS and not np.allclose(values, values[0], rtol=1e-4, atol=1e-3):
             raise DataError(f"slices of different {tag}; send one series for each")
     # (column, row, slice) is a right-handed system. The normal of two perpendicular unit vectors is
     # a unit vector; not a number is none.
-    row, column = values["ImageOrientationPatient"][0].reshape(2, 3)
-    normal = np.cross(row, column)
-    if not abs(np.linalg.norm(normal) - 1) < 1e-2 or not (values["PixelSpacing"] > 0).all():
-        raise DataError(
-            "ImageOrientationPatient or PixelSpacing is not of perpendicular axes; export it again"
-        )
-    positions = values["ImagePositionPatient"]
-    order = np.argsort(positions @ normal, kind="stable")
-    require_even_steps(positions[order], [names[index] for index in order])
-    return [headers[index] for index in order]
-
-
-def require_even_steps(positions: np.ndarray, names: Sequence[str]) -> None:
-    """Refuse a sorted stack of slices that is no volume: one is missing, double, or beside it.
-
-    Args:
-        positions: of the slices in order, (n, 3), in mm.
-        names: of the slices' files.
-
-    Raises:
-        DataError: with the two files whose distance is most unlike the others.
-
-    >>> even = np.outer([0.0, 3, 6, 9, 12], [0, 0, 1])
-    >>> require_even_steps(even, "abcde")
-    >>> require_even_steps(even[[0, 1, 2, 4]], "abce")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.DataError: from c to e are 6 mm, between most others 3 mm: slices are ...
-    """
-    steps = np.diff(positions, axis=0)
+    normal = np.cross(*grid["ImageOrientationPatient"][0].reshape(2, 3))
+    if not abs(np.linalg.norm(normal) - 1) < 1e-2 or not (grid["PixelSpacing"] > 0).all():
+        raise DataError("axes that are not perpendicular, or without length; export it again")
+    order = np.argsort(grid["ImagePositionPatient"] @ normal, kind="stable")
+    # The two files whose step is most unlike the others.
+    steps = np.diff(grid["ImagePositionPatient"][order], axis=0)
     usual = np.median(steps, axis=0)
     deviations = np.linalg.norm(steps - usual, axis=1)
-    step = np.linalg.norm(usual)
-    worst = int(deviations.argmax())
+    step, worst = np.linalg.norm(usual), int(deviations.argmax())
     if deviations[worst] > TOLERANCE * step or step < SAME_POSITION:
         raise DataError(
-            f"from {names[worst]} to {names[worst + 1]} are {np.linalg.norm(steps[worst]):.4g} mm, "
-            f"between most others {step:.4g} mm: slices are missing, double (copies, echoes, "
-            "b-values) or not along one line; send the series again, or leave it out"
+            f"from {names[order[worst]]} to {names[order[worst + 1]]} are "
+            f"{np.linalg.norm(steps[worst]):.4g} mm, between most others {step:.4g} mm: slices are "
+            "missing, double (copies, echoes, b-values) or not along one line; send the series "
+            "again, or leave it out"
         )
+    return [headers[index] for index in order]
 
 
 def plane_remark(affine: np.ndarray) -> str:
@@ -383,13 +273,12 @@ def plane_remark(affine: np.ndarray) -> str:
     'sagittal slices'
     """
     spacing = affine_to_spacing(affine)
-    stacked = int(spacing.argmax())
-    if spacing[stacked] <= FACTOR_OF_SLICES * np.delete(spacing, stacked).max():
-        stacked = 2
-    axis = int(np.abs(affine[:3, stacked]).argmax())
-    if axis >= len(PLANES):
-        return ""
-    return f"{PLANES[axis]} slices, and the network was trained on axial ones; look at the overlay"
+    _, second, largest = sorted(spacing)
+    stacked = int(spacing.argmax()) if largest > FACTOR_OF_SLICES * second else 2
+    plane = PLANES[int(np.abs(affine[:3, stacked]).argmax())]
+    return plane and (
+        f"{plane} slices, and the network was trained on axial ones; look at the overlay"
+    )
 
 
 # ---- masks that name the images they were drawn on
@@ -402,10 +291,9 @@ MAY_BE_EMPTY = (
 
 def write_dicom_seg(
     mask: np.ndarray,
-    files: Sequence[str | Path] | str | Path,
+    files: Sequence[str | Path],
     path: str | Path,
     organ: str = "Prostate",
-    algorithm: str = "monai_fairfl",
 ) -> None:
     """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51).
 
@@ -419,42 +307,24 @@ def write_dicom_seg(
             all.
         path: to write to.
         organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
-        algorithm: name of what drew the mask.
 
     Raises:
-        ConfigError: when there are no files, the mask has not the size of the volume in them, or
-            the dictionary does not know the organ.
+        ValueError: when the mask has not the size of the volume in the files.
+        AttributeError: when the dictionary does not know the organ.
     """
-    import highdicom  # an extra, as pydicom
-    import pydicom
+    import highdicom
+    from pydicom import dcmread
     from pydicom.sr.codedict import codes
 
-    if organ not in codes.SCT.dir():
-        meant = closest(str(organ), codes.SCT.dir()) or "Prostate"
-        raise ConfigError(f"{organ!r} is no name in pydicom.sr.codedict.codes.SCT, as {meant!r} is")
-    paths = [files] if isinstance(files, (str, Path)) else files
-    if not paths:
-        raise ConfigError("files is empty: name the DICOM files of the series that the mask is of")
-    sources = []
-    for file in paths:
-        header = pydicom.dcmread(file, stop_before_pixels=True, force=True)
+    sources = [dcmread(file, stop_before_pixels=True, force=True) for file in files]
+    for header in sources:
         for name in MAY_BE_EMPTY:
-            if name not in header:
-                setattr(header, name, "")
-        sources.append(header)
-    slices = sum(map(_frames, sources))
-    volume = (sources[0].get("Columns"), sources[0].get("Rows"), slices)
-    if np.shape(mask) != volume:
-        found, expected = (" x ".join(map(str, shape)) for shape in (np.shape(mask), volume))
-        raise ConfigError(
-            f"the mask is {found}, and files hold {expected} (columns x rows x slices): name all "
-            "files of the series that the mask is of, and no others"
-        )
+            header.setdefault(name, "")
     # highdicom wants (slice, row, column).
     frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
     if _frames(sources[0]) > 1:
         # The order of the slices in which _read_frames read them.
-        grid: Any = highdicom.imread(paths[0], lazy_frame_retrieval=True).get_volume_geometry()
+        grid: Any = highdicom.imread(files[0], lazy_frame_retrieval=True).get_volume_geometry()
         frames = grid.flip_spatial(0).with_array(frames)
     segment = highdicom.seg.SegmentDescription(
         segment_number=1,
@@ -463,7 +333,7 @@ def write_dicom_seg(
         segmented_property_type=getattr(codes.SCT, organ),
         algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
         algorithm_identification=highdicom.AlgorithmIdentificationSequence(
-            name=algorithm, family=codes.DCM.ArtificialIntelligence, version=__version__
+            name="monai_fairfl", family=codes.DCM.ArtificialIntelligence, version=__version__
         ),
     )
     segmentation = highdicom.seg.Segmentation(
@@ -472,56 +342,40 @@ def write_dicom_seg(
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
         segment_descriptions=[segment],
         series_instance_uid=highdicom.UID(),
-        # After the source's number, and below the 2**31 that an IS may hold.
-        series_number=1 + int(sources[0].get("SeriesNumber") or 0) % 10**8 * 10,
+        series_number=1000,
         sop_instance_uid=highdicom.UID(),
         instance_number=1,
         manufacturer="MONAI FairFL contributors",
         manufacturer_model_name="monai_fairfl",
         software_versions=__version__,
         device_serial_number="none",
-        content_label=organ.upper(),
         content_description=f"{organ}, automatic, not for clinical use",
         series_description=f"{organ} segmentation",
     )
     segmentation.save_as(path)
 
 
-class SaveDicomSegd(CaseFile):
-    """Writes ``NAME_POSTFIX.dcm`` for each case that came as DICOM.
+class SaveDicomSegd(CaseOutput):
+    """Writes ``NAME_seg.dcm`` for each case that came as DICOM.
 
     Args:
         keys: of the masks, ``(1, columns, rows, slices)``.
         cases: of the run.
-        output_dir: folder for the files.
-        output_postfix: of their names.
         organ: see :func:`write_dicom_seg`.
-        algorithm: see :func:`write_dicom_seg`.
 
+    >>> from pathlib import Path
     >>> from monai_fairfl.workflow import Cases
-    >>> SaveDicomSegd("pred", Cases([], "volumes.json"), output_dir="masks").organ
+    >>> SaveDicomSegd("pred", Cases([], Path("volumes.json"))).organ
     'Prostate'
     """
 
-    ending = "dcm"
-    entry = "dicom_seg"
-    output_postfix = "seg"
-
-    def __init__(
-        self,
-        keys: KeysCollection,
-        cases: Cases,
-        output_dir: str | Path,
-        output_postfix: str | None = None,
-        organ: str = "Prostate",
-        algorithm: str = "monai_fairfl",
-    ):
-        super().__init__(keys, cases, output_dir, output_postfix)
+    def __init__(self, keys: KeysCollection, cases: Cases, organ: str = "Prostate"):
+        super().__init__(keys, cases)
         self.organ = organ
-        self.algorithm = algorithm
-
-    def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
-        write_dicom_seg(pred[0].cpu().numpy(), case.files, path, self.organ, self.algorithm)
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
-        return super().write(case, pred) if case.series else {}
+        if "series_instance_uid" not in case.results:
+            return {}
+        name = f"{case.name}_seg.dcm"
+        write_dicom_seg(pred[0].cpu().numpy(), case.files, self.folder / name, self.organ)
+        return {"dicom_seg": name}

@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import re
-import warnings
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from monai_fairfl.bundle.configuration import (
     require_same_bundle,
 )
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files.parts import OF_FILES, acts, refused_in
+from monai_fairfl.model_files.parts import OF_FILES, refused_in
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
 from monai_fairfl.utils.files import sha256_of, write_atomically
 
@@ -48,8 +47,6 @@ FREE_INFERER_ARGUMENTS = frozenset(
 
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
-
-_DISABLED = object()
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +90,10 @@ def training_recipe(
     files = {}
     for file in map(Path, calling_config_files()):
         # Of a file elsewhere only the name: no path of a hospital travels with a model.
-        path = file.absolute()
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-        files[name] = sha256_of(path)
+        is_own = file.absolute().is_relative_to(root)
+        files[file.absolute().relative_to(root).as_posix() if is_own else file.name] = sha256_of(
+            file
+        )
     outputs = metadata.get("network_data_format", {}).get("outputs", {})
     # What each output channel means.
     channels = outputs.get("pred", {}).get("channel_def", {})
@@ -124,10 +122,8 @@ def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             plain[key] = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{key} = {value!r} cannot be written into a model's recipe ({error}): give finite "
-                "numbers, texts, or lists of these"
-            ) from error
+            fix = "give finite numbers, texts, or lists of these"
+            raise ConfigError(f"{key} = {value!r} is none of a recipe ({error}): {fix}") from error
     return plain
 
 
@@ -152,7 +148,7 @@ def _parts_of(
         except Exception:  # whatever an expression raises, or JSON of what it gives
             continue
         if not refused_in(content):
-            keys = sorted(_values_under(parser, section, values, set()))
+            keys = _values_under(parser, section, values)
             parts[_key(section)] = {"content": content, "values": keys}
     return parts
 
@@ -161,35 +157,29 @@ def _resolved(parser: ConfigParser, place: str) -> Any:
     """The content of a place, with references and expressions replaced by their plain values."""
     content = parser[place]
     if isinstance(content, Mapping):
-        if "_disabled_" in content and parser.get_parsed_content(f"{place}#_disabled_"):
-            return _DISABLED
-        names = [name for name in content if name not in (DESCRIPTION, "_disabled_")]
-        entries = {name: _resolved(parser, f"{place}#{name}") for name in names}
-        return {name: entry for name, entry in entries.items() if entry is not _DISABLED}
+        names = [name for name in content if name != DESCRIPTION]
+        return {name: _resolved(parser, f"{place}#{name}") for name in names}
     if isinstance(content, list):
-        items = [_resolved(parser, f"{place}#{number}") for number in range(len(content))]
-        return [item for item in items if item is not _DISABLED]
+        return [_resolved(parser, f"{place}#{number}") for number in range(len(content))]
     if content in OF_FILES:
         return content
     if isinstance(content, str) and content.startswith("@"):
         return _resolved(parser, content[1:])
-    value = parser.get_parsed_content(place) if acts(content) else content
-    return json.loads(json.dumps(value, allow_nan=False))
+    return json.loads(json.dumps(parser.get_parsed_content(place), allow_nan=False))
 
 
-def _values_under(
-    parser: ConfigParser, place: str, values: Container[str], seen: set[str]
-) -> set[str]:
+def _values_under(parser: ConfigParser, place: str, values: Container[str]) -> list[str]:
     """The keys among ``values`` that a place refers to, also by way of others."""
     found = set()
-    for reference in re.findall(r"@([\w:#]+)", json.dumps(parser.get(place), default=str)):
-        key = _key(reference)
-        if key in values:
-            found.add(key)
-        elif key not in seen and key in parser:
-            seen.add(key)
-            found |= _values_under(parser, key, values, seen)
-    return found
+    places = [place]
+    for each in places:
+        for reference in re.findall(r"@([\w:#]+)", json.dumps(parser.get(each), default=str)):
+            key = _key(reference)
+            if key in values:
+                found.add(key)
+            elif key in parser and key not in places:
+                places.append(key)
+    return sorted(found)
 
 
 def _key(key: str) -> str:
@@ -203,12 +193,12 @@ def digest_of(section: Any) -> str:
     >>> digest_of({"_target_": "UNet", "_desc_": "small"}) == digest_of({"_target_": "UNet"})
     True
     """
-    plain = json.loads(json.dumps(section, default=str), object_hook=_undescribed)
+
+    def undescribed(part: dict[str, Any]) -> dict[str, Any]:
+        return {key: content for key, content in part.items() if key != DESCRIPTION}
+
+    plain = json.loads(json.dumps(section, default=str), object_hook=undescribed)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _undescribed(part: dict[str, Any]) -> dict[str, Any]:
-    return {key: content for key, content in part.items() if key != DESCRIPTION}
 
 
 # ---- what a model brings: sections that a configuration file of the training changed
@@ -254,8 +244,7 @@ def overlay_of(recipe: ModelRecipe, bundle_root: Path, config: ConfigParser) -> 
             key = "inferer#inferer" if "inferer#inferer" in config else "inferer"
         if key not in config:
             raise ConfigError(
-                f"a configuration of {bundle_root} has no {key}, which this model's training "
-                "changed: add it there"
+                f"a configuration of {bundle_root} has no {key}, which this model brings: add it"
             )
         overlay[key] = content
         # The values that only the parts of the training know, as its configuration had them.
@@ -289,39 +278,25 @@ def require_same_sections(
     config: ConfigParser,
     own_values: Collection[str] = (),
 ) -> None:
-    """Refuse a configuration that builds another network, or prepares images otherwise.
-
-    Sections that it does not have are compared with the bundle's ``train.json``.
+    """Refuse a bundle that builds a section otherwise than the training, and the model not at all.
 
     Args:
         model: name of the model's file, for messages.
         recipe: inside the model.
         bundle_root: folder of the bundle.
-        config: that uses the model.
+        config: that uses the model; sections that it does not have are those of ``train.json``.
         own_values: sections that were changed on purpose.
 
     Raises:
         ConfigError: naming the section.
     """
-    brought = overlay_of(recipe, bundle_root, config)
     training = read_configs(bundle_root, TRAIN)
-    for key in [*recipe.sections, *[key for key in brought if key in config]]:
-        present = config if key in config else training
-        if key not in present or key in own_values or key.partition("#")[0] in own_values:
-            continue
-        # As the configuration of the training, or a file of it, has it.
-        trained = [recipe.sections.get(key)]
-        if key in brought:
-            trained.append(digest_of(brought[key]))
-        elif key in recipe.parts:
-            # The bundle's has the same content, or it is brought to another place.
-            trained.append(digest_of(training.get(key)))
-        if digest_of(present[key]) not in trained:
+    for key, trained in recipe.sections.items():
+        here = digest_of(config.get(key, training.get(key)))
+        if key not in recipe.parts and key not in own_values and here != trained:
             raise ConfigError(
-                f"{model} was trained with another {key} than {bundle_root} has here (version "
-                f"{recipe.version} of the bundle). monai-fairfl infer, evaluate and export use "
-                "what a model brings; else use the bundle of the training, or name the section in "
-                "--own_values"
+                f"{model} was trained with another {key} than {bundle_root} has: use version "
+                f"{recipe.version} of the bundle, or name the section in --own_values"
             )
 
 
@@ -349,10 +324,8 @@ def changes_of(key: str, own: Any, here: Any) -> Iterator[tuple[str, Any, Any]]:
 def _may_differ(key: str) -> bool:
     """Whether a part is within a setting of an inferer that every run may choose."""
     names = key.split("#")
-    return any(
-        before.endswith("inferer") and name in FREE_INFERER_ARGUMENTS
-        for before, name in zip(names, names[1:])
-    )
+    before = [name for name, after in zip(names, names[1:]) if after in FREE_INFERER_ARGUMENTS]
+    return any(name.endswith("inferer") for name in before)
 
 
 # ---- the values of a model that is used
@@ -395,7 +368,7 @@ class ModelValues:
     >>> values.require({"channel": 0})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: channel is 0 here, and model.pt was trained with 1. ...
+    monai_fairfl.errors.ConfigError: channel is 0 here, and model.pt was trained with 1: ...
     >>> folder.cleanup()
     """
 
@@ -424,35 +397,13 @@ class ModelValues:
         self.recipe: ModelRecipe | None = None
         if self.used:
             with errors_in_one_line():
-                try:
-                    self.recipe = read_recipe(self.path)
-                except ConfigError as error:
-                    raise ConfigError(f"{error}: name another with --ckpt_path") from None
+                self.recipe = read_recipe(self.path)
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it.
-
-        Raises:
-            ConfigError: when no model is used, and nothing else gives the value.
-        """
-        if self.used:
-            return self.recipe.values.get(key, NOT_GIVEN) if self.recipe else NOT_GIVEN
-        if self.in_a_federation:
-            warnings.warn(
-                "this evaluation has no model file: values that it is not given are those of "
-                f"{self.bundle_root}. Where the training has others, give them to the evaluation, "
-                "too (eval_kwargs of MonaiAlgo)",
-                stacklevel=2,
-            )
-        with errors_in_one_line():
-            default = self._default(key)
-            if default is NOT_GIVEN:
-                raise ConfigError(
-                    f"nothing gives {key}: no model is loaded from {self.path}, and "
-                    f"{self.bundle_root / TRAIN[0]} does not have it. Name the bundle with "
-                    "--bundle_root, or a model with --ckpt_path"
-                )
-        return default
+        """The value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it."""
+        if not self.used:
+            return self._default(key)
+        return self.recipe.values.get(key, NOT_GIVEN) if self.recipe else NOT_GIVEN
 
     def _default(self, key: str) -> Any:
         if self.defaults is not None:
@@ -478,90 +429,64 @@ class ModelValues:
             if self.recipe is not None:
                 require_same_bundle(self.path.name, self.recipe, self.bundle_root)
             if missing := [key for key, value in values.items() if value is NOT_GIVEN]:
-                names = ", ".join(missing)
-                examples = [f'--{key} "{self._default(key)}"' for key in missing]
+                own = " ".join(f'--{key} "{self._default(key)}"' for key in missing)
                 raise ConfigError(
-                    f"the recipe of {self.path} does not give {names}, so nothing is guessed. Give "
-                    f"them as in its training; the bundle's own would be {' '.join(examples)}"
+                    f"{self.path} does not say with which {', '.join(missing)} it was trained: "
+                    f"give them; the bundle's own are {own}"
                 )
             self.values = _plain_values(values)
             running = calling_parser()
             if running is not None and not (self.bundle_root / TRAIN[0]).is_file():
-                raise ConfigError(
-                    f"{self.bundle_root} has no {TRAIN[0]}: name the bundle with --bundle_root"
-                )
+                raise ConfigError(f"{self.bundle_root} is no bundle: name it with --bundle_root")
             if self.recipe is not None:
                 self._compare(self.recipe)
-            if running is not None and self.unchanged:
+                config = read_configs(self.bundle_root, self.config)
+                of_model = (self.path.name, self.recipe, self.bundle_root)
+                require_same_sections(*of_model, config, self.own_values)
+            if running is not None:
                 self._require_unchanged(running)
-            if self.recipe is not None:
-                require_same_sections(
-                    self.path.name,
-                    self.recipe,
-                    self.bundle_root,
-                    running or ConfigParser({}),
-                    self.own_values,
-                )
 
     def _require_unchanged(self, running: ConfigParser) -> None:
         """Refuse changed sections; note what may differ, such as the overlap of windows."""
         own = read_configs(self.bundle_root, self.config)
-        brought = overlay_of(self.recipe, self.bundle_root, own) if self.recipe is not None else {}
-        own.update(brought)
-        refused = []
-        for section in self.unchanged:
+        sections = set(self.unchanged)
+        if self.recipe is not None:
+            own.update(overlay_of(self.recipe, self.bundle_root, own))
+            sections |= set(self.recipe.sections)
+        for section in sorted(sections):
             for key, bundle, here in changes_of(section, own.get(section), running.get(section)):
                 self.by_hand[key] = {"here": here, "bundle": bundle}
                 if not _may_differ(key) and section not in self.own_values:
-                    refused.append((section, key, here, bundle))
-        if refused:
-            section, key, here, bundle = refused[0]
-            fix = "Leave it out: so the model was not trained"
-            if brought:
-                fix = "monai-fairfl infer, evaluate and export use what the model brings"
-            raise ConfigError(
-                f"{key} is {_key(repr(here)):.80} here, and {_key(repr(bundle)):.80} in "
-                f"{self.config[-1]} of the bundle ({len(refused)} such change(s)). {fix}. Only "
-                "where its training was changed in the same way, name the section: "
-                f"--own_values \"['{section}']\""
-            )
+                    raise ConfigError(
+                        f"{key} is {_key(repr(here)):.80} here, and {_key(repr(bundle)):.80} for "
+                        f"{self.path.name}: leave it out, or use monai-fairfl infer, evaluate or "
+                        "export; only where its training was changed in the same way, name the "
+                        f"section: --own_values \"['{section}']\""
+                    )
 
     def _compare(self, recipe: ModelRecipe) -> None:
         """Refuse values that differ from those of the training."""
         model = self.path.name
+        # What a part that the model brings was made of cannot be another one.
+        brought = carried_sections(recipe, self.bundle_root)
+        fixed = {key for section in brought for key in recipe.parts[section]["values"]}
         differing = {}
         for key, trained in recipe.values.items():
-            if key in self.own_values:
-                continue
-            if key not in self.values:
-                raise ConfigError(
-                    f"{model} was trained with {key} {trained!r}, which this configuration does "
-                    f"not know: use version {recipe.version} of the bundle, and the configuration "
-                    f"files of the training ({', '.join(recipe.files) or 'not recorded'})"
-                )
-            if self.values[key] != trained:
-                here = self.values[key]
+            here = self.values.get(key, "unknown")
+            if here != trained and (key in fixed or key not in self.own_values):
                 differing[key] = f"{key} is {here!r} here, and {model} was trained with {trained!r}"
         if differing:
             raise ConfigError(
-                f"{'; '.join(differing.values())}. Leave it out, and the model's own value is used."
-                " Only where this hospital's images were trained with another value, name the key "
-                f'too: --own_values "{list(differing)}"'
+                f"{'; '.join(differing.values())}: leave it out, or use version {recipe.version} "
+                "of the bundle; only where this hospital's images were trained with another value, "
+                "and the model brings no section that is made of it, name the key, too: "
+                f'--own_values "{list(differing)}"'
             )
         if recipe.sites and not self.own_values:
-            logger.warning(
-                "%s was trained with other values on the images of %s: these sites give them by "
-                "hand, and name the keys in --own_values",
-                model,
-                ", ".join(f"{site} {dict(own)}" for site, own in recipe.sites.items()),
+            text = (
+                "%s was trained with values of their own at %s: these sites give them by hand, and "
             )
-        for section in carried_sections(recipe, self.bundle_root):
-            for key in recipe.parts[section]["values"]:
-                if self.values.get(key) != recipe.values[key]:
-                    raise ConfigError(
-                        f"{key} is {self.values.get(key)!r} here, and {model} brings its own "
-                        f"{section} for {recipe.values[key]!r}: leave {key} out"
-                    )
+            logger.warning(f"{text} name the keys in --own_values", model, dict(recipe.sites))
 
     def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
         """Write ``model.json`` beside a run's results: the model, its recipe, and the run's values.
@@ -569,9 +494,6 @@ class ModelValues:
         Args:
             output_dir: of the run.
             settings: what may differ from run to run, such as the batch size; plain values.
-
-        Raises:
-            ConfigError: when the file cannot be written.
         """
         content = {
             "model": str(self.path),
@@ -582,13 +504,9 @@ class ModelValues:
             "settings": dict(settings),
         }
         text = json.dumps(content, indent=4, ensure_ascii=False, default=str) + "\n"
-        file = Path(output_dir) / "model.json"
-        with errors_in_one_line():
-            try:
-                # In JSON, this is an escape, for a byte of a path that is not UTF-8.
-                write_atomically(file, text.encode(errors="backslashreplace"))
-            except OSError as error:
-                raise ConfigError(f"{file} cannot be written: {error}") from error
+        # In JSON, this is an escape, for a byte of a path that is not UTF-8.
+        encoded = text.encode(errors="backslashreplace")
+        write_atomically(Path(output_dir) / "model.json", encoded)
 
 
 def _loader_is_disabled(parser: ConfigParser | None) -> bool:

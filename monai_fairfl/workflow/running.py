@@ -33,17 +33,13 @@ from monai_fairfl.model_files.recipe import write_recipe_file as write_recipe_fi
 
 
 def check_data(
-    dataset_dir: str | Path,
-    datalist_file: str | Path | None = None,
-    cases: Sequence[CaseFiles] | None = None,
-    **of_check: Any,
+    dataset_dir: str | Path, cases: Sequence[CaseFiles] | None = None, **of_check: Any
 ) -> None:
     """Go on only with data without faults.
 
     Args:
         dataset_dir: of the site; every file is read once, see
             :func:`monai_fairfl.data.check_cases`.
-        datalist_file: its data list, which may have been made to leave files out.
         cases: see :func:`~monai_fairfl.data.check_cases`; a configuration that uses some cases of
             its data list names these.
         of_check: ``structures``, ``values``, ``stereo``, ``field_of_view`` and ``size``, see there.
@@ -66,15 +62,7 @@ def check_data(
     - ...: alder/Case00.nii.gz has no mask Case00_segmentation.nii.gz; add it, or remove the file
     """
     with errors_in_one_line():
-        try:
-            check_cases(dataset_dir, cases=cases, **of_check)
-        except DataError as error:
-            if cases is not None or datalist_file is None or not Path(datalist_file).exists():
-                raise
-            raise DataError(
-                f"{error}\nIf {datalist_file} was made to leave these out, --check_data False "
-                "trains without this check."
-            ) from None
+        check_cases(dataset_dir, cases=cases, **of_check)
 
 
 def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
@@ -117,11 +105,9 @@ def network_of(
     if is_torchscript(ckpt_path):
         scripted: nn.Module = torch.jit.load(str(ckpt_path), map_location=device)
         return scripted
-    network = network_def
-    # Of a file that is missing or damaged; `require_model` names it.
-    with suppress(ConfigError):
-        network = network_for(network_def, state_of_file(ckpt_path))
-    return network.to(device)
+    with suppress(ConfigError):  # of a file that is missing or damaged, which require_model names
+        network_def = network_for(network_def, state_of_file(ckpt_path))
+    return network_def.to(device)
 
 
 def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
@@ -144,30 +130,20 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
     ...     require_model(f"{folder}/model.pt", nn.Linear(1, 8))
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: ...: bias is (4,) in the file and (8,) in the network...
+    monai_fairfl.errors.ConfigError: ...is of another network, with or without ('bias', (4,)): ...
     """
     with errors_in_one_line():
-        path = Path(ckpt_path)
-        if not path.is_file():
+        if not Path(ckpt_path).is_file():
+            raise ConfigError(f"no model at {ckpt_path}: train first, or name one with --ckpt_path")
+        shapes = []
+        for state in (state_of_file(ckpt_path), network.state_dict()):
+            shapes.append({(name, tuple(tensor.shape)) for name, tensor in state.items()})
+        if differing := sorted(shapes[0] ^ shapes[1]):
             raise ConfigError(
-                f"No trained weights at {path}: train the bundle first, or name a checkpoint with "
-                "--ckpt_path."
+                f"{ckpt_path} is of another network, with or without {differing[0]}: give the "
+                "values of its training, such as --channels '[16, 32, 64, 128]' or --norm; for a "
+                "federation's model they are in the overrides of its settings.json"
             )
-        try:
-            state = state_of_file(path)
-        except ConfigError as error:
-            raise ConfigError(f"{error}: name another with --ckpt_path") from None
-        in_file = {name: tuple(tensor.shape) for name, tensor in state.items()}
-        expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-        for name in sorted({*in_file, *expected}):
-            here, there = in_file.get(name, "absent"), expected.get(name, "absent")
-            if here != there:
-                raise ConfigError(
-                    f"{path} is of another network: {name} is {here} in the file and {there} in "
-                    "the network. Give the values of its training, such as --channels '[16, 32, "
-                    "64, 128]' or --norm; for a federation's model they are in the overrides of "
-                    "its settings.json"
-                )
 
 
 def placed_network(
@@ -184,21 +160,12 @@ def placed_network(
         memory_format: name of PyTorch's order of values in memory, such as ``"channels_last"``.
         compiled: whether PyTorch compiles it when it first runs.
 
-    Raises:
-        ConfigError: when PyTorch has no such order.
-
     >>> from torch import nn
     >>> placed_network(nn.Conv2d(1, 2, 3), "cpu", "channels_last").weight.stride()
     (9, 1, 3, 1)
     """
-    layout = getattr(torch, memory_format, None)
-    if not isinstance(layout, torch.memory_format):
-        raise ConfigError(
-            f"memory_format is {memory_format!r}: give 'preserve_format', 'channels_last' or, for "
-            "networks of three dimensions, 'channels_last_3d'"
-        )
     # PyTorch knows this argument; its declared types do not.
-    network.to(device, memory_format=layout)  # type: ignore[call-overload]
+    network.to(device, memory_format=getattr(torch, memory_format))  # type: ignore[call-overload]
     if compiled:
         # In place: a compiled copy would give the weights other names.
         network.compile()
