@@ -7,13 +7,13 @@ from .cases import Cases as Cases
 from .cases import CheckBorderd as CheckBorderd
 from .cases import MeasureCupToDiscd as MeasureCupToDiscd
 from .cases import MeasureVolumed as MeasureVolumed
+from .cases import SaveDicomSegd as SaveDicomSegd
 from .cases import SaveMaskd as SaveMaskd
 from .cases import SaveNiftid as SaveNiftid
 from .cases import SaveOverlayd as SaveOverlayd
 from .cases import answer_text as answer_text
 from .cases import overlay as overlay
-from .dicom import SaveDicomSegd as SaveDicomSegd
-from .dicom import write_dicom_seg as write_dicom_seg
+from .cases import write_dicom_seg as write_dicom_seg
 from .inputs import find_images as find_images
 from .inputs import find_photographs as find_photographs
 from .recipes import ModelValues as ModelValues

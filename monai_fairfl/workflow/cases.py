@@ -31,6 +31,7 @@ from PIL import Image, ImageDraw
 from skimage.segmentation import find_boundaries
 from skimage.util import montage
 
+from monai_fairfl import __version__
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.transforms import in_colours
 from monai_fairfl.errors import DataError, in_words
@@ -40,7 +41,6 @@ from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import print_replacing
 
-NOTHING_USABLE, SOME_SKIPPED = 2, 3  # exit codes
 SIDE = 960  # pixels of the picture's longer side
 COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 and 3
 SAME_GRID = 0.1  # mm between the affine of a mask and that of its volume
@@ -103,7 +103,7 @@ class Case:
         return {**whole, **self.results, "problems": self.problems}
 
 
-def why_unreadable(error: Exception) -> str:
+def why_unreadable(error: Exception, fix: str = "copy it again from its source") -> str:
     """Return why a file or folder cannot be read, and what to do.
 
     >>> why_unreadable(PermissionError(13, "Permission denied"))
@@ -113,7 +113,7 @@ def why_unreadable(error: Exception) -> str:
         return "no permission to read; change the permissions"
     if isinstance(error, DataError):
         return str(error)
-    return f"cannot be read ({in_words(error)}); copy it again from its source"
+    return f"cannot be read ({in_words(error)}); {fix}"
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Cases:
         """
         if not self.images:
             self.save()
-            self._end(NOTHING_USABLE)
+            self._end(2)
 
     def finish(self) -> None:
         """Write the table, print it, and end the run.
@@ -196,7 +196,7 @@ class Cases:
         # Before anything is printed: the reader of standard output may have left.
         self.save()
         print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
-        self._end(SOME_SKIPPED if any(case.status != "segmented" for case in self) else 0)
+        self._end(3 if any(case.status != "segmented" for case in self) else 0)
 
     def _end(self, code: int) -> None:
         if self.scratch is not None:
@@ -216,7 +216,6 @@ class CaseOutput(MapTransform, ABC):
     Args:
         keys: of the masks, MetaTensors ``(1, ...)`` of labels on the grid of the original image.
         cases: of the run. Files are written beside their table.
-        output_postfix: of the mask's name.
 
     >>> import tempfile, torch
     >>> from pathlib import Path
@@ -232,11 +231,10 @@ class CaseOutput(MapTransform, ABC):
     32
     """
 
-    def __init__(self, keys: KeysCollection, cases: Cases, output_postfix: str = "pred"):
+    def __init__(self, keys: KeysCollection, cases: Cases):
         super().__init__(keys)
         self.cases = cases
         self.folder = cases.report.parent
-        self.output_postfix = output_postfix
 
     @abstractmethod
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
@@ -259,7 +257,7 @@ class CaseOutput(MapTransform, ABC):
 
 
 class SaveNiftid(CaseOutput):
-    """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume.
+    """Writes ``NAME_pred.nii.gz``: a mask on the grid of its volume.
 
     It has three axes, also where the volume has one slice. Programs choose between a header's sform
     and qform by rules of their own, so it has both of the volume, with their codes. A mask on
@@ -268,15 +266,14 @@ class SaveNiftid(CaseOutput):
     Args:
         keys: of the masks, ``(1, x, y, z)``.
         cases: of the run.
-        output_postfix: of their names.
 
     >>> from pathlib import Path
-    >>> SaveNiftid("pred", Cases([], Path("table.json"))).output_postfix
-    'pred'
+    >>> SaveNiftid("pred", Cases([], Path("table.json"))).keys
+    ('pred',)
     """
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
-        name = f"{case.name}_{self.output_postfix}.nii.gz"
+        name = f"{case.name}_pred.nii.gz"
         labels = pred[0].cpu().numpy().astype(np.uint8)
         affine = np.asarray(pred.affine.cpu(), dtype=float)
         header: Any = nib.load(case.image).header.copy()
@@ -291,22 +288,21 @@ class SaveNiftid(CaseOutput):
 
 
 class SaveMaskd(CaseOutput):
-    """Writes ``NAME_POSTFIX.png``: a mask on the photograph's own pixels.
+    """Writes ``NAME_pred.png``: a mask on the photograph's own pixels.
 
     It has one channel: 0 background, 128 disc, 255 cup.
 
     Args:
         keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.
         cases: of the run.
-        output_postfix: of their names.
 
     >>> from pathlib import Path
-    >>> SaveMaskd("pred", Cases([], Path("table.json"))).output_postfix
-    'pred'
+    >>> SaveMaskd("pred", Cases([], Path("table.json"))).keys
+    ('pred',)
     """
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
-        name = f"{case.name}_{self.output_postfix}.png"
+        name = f"{case.name}_pred.png"
         # MONAI has the width first, Pillow the height.
         labels = pred[0].cpu().numpy().astype(int).T
         Image.fromarray(VALUES_OF_FILE[labels]).save(self.folder / name)
@@ -355,14 +351,12 @@ class MeasureVolumed(CaseOutput):
     >>> mask = MetaTensor(torch.ones(1, 10, 10, 5), affine=torch.diag(torch.tensor([2.0, 2, 5, 1])))
     >>> mask.meta["filename_or_obj"] = "a.nii"
     >>> cases = Cases([case], Path(tempfile.mkdtemp(), "volumes.json"))
-    >>> _ = MeasureVolumed("pred", cases)({"pred": mask})
+    >>> _ = MeasureVolumed("pred", cases, plausible=(1, 200))({"pred": mask})
     >>> case.results["millilitres"], case.results["slices_with_gland"]
     (10.0, 5)
     """
 
-    def __init__(
-        self, keys: KeysCollection, cases: Cases, plausible: Sequence[float] = (0, math.inf)
-    ):
+    def __init__(self, keys: KeysCollection, cases: Cases, plausible: Sequence[float]):
         super().__init__(keys, cases)
         self.least, self.largest = plausible
 
@@ -376,8 +370,8 @@ class MeasureVolumed(CaseOutput):
             "shape": list(pred.shape[1:]),
         }
         if results["voxel_size_mm"] != [1, 1, 1]:
-            voxel_mm3 = float(abs(np.linalg.det(affine[:3, :3])))
-            results["millilitres"] = volume = round(float(gland.sum()) * voxel_mm3 / 1000, 4)
+            volume = float(gland.sum()) * float(abs(np.linalg.det(affine[:3, :3]))) / 1000
+            results["millilitres"] = round(volume, 4)
             if gland.any() and not self.least <= volume <= self.largest:
                 case.flag(f"outside of {self.least:g} to {self.largest:g} ml: look at it")
         if not gland.any():
@@ -539,6 +533,110 @@ def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
     return montage(np.stack(tiles), grid_shape=(rows, columns), fill=(0, 0, 0), channel_axis=-1)
 
 
+# ---- masks that name the images they were drawn on
+
+# Type 2: must be there, may be empty; de-identification often takes them away altogether.
+MAY_BE_EMPTY = (
+    "PatientID PatientName PatientBirthDate PatientSex AccessionNumber StudyID StudyDate StudyTime"
+).split()
+
+
+def write_dicom_seg(
+    mask: np.ndarray,
+    files: Sequence[str | Path],
+    path: str | Path,
+    organ: str = "Prostate",
+) -> None:
+    """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51).
+
+    The segment is an anatomical structure (SNOMED CT 91723000) of the type ``organ``. The object,
+    which highdicom writes, joins the patient, the study and the frame of reference of the series,
+    and refers to every image of it. Slices without organ get no frame.
+
+    Args:
+        mask: (columns, rows, slices), gland where above 0, as the NIfTI volume of the series.
+        files: the DICOM files of the series, in the order of the slices; or the one that holds them
+            all.
+        path: to write to.
+        organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
+
+    Raises:
+        ValueError: when the mask has not the size of the volume in the files.
+        AttributeError: when the dictionary does not know the organ.
+    """
+    import highdicom
+    from pydicom import dcmread
+    from pydicom.sr.codedict import codes
+
+    sources = [dcmread(file, stop_before_pixels=True, force=True) for file in files]
+    for header in sources:
+        for name in MAY_BE_EMPTY:
+            header.setdefault(name, "")
+    # highdicom wants (slice, row, column).
+    frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
+    if frames_of(sources[0]) > 1:
+        # The order of the slices in which _read_frames read them.
+        grid: Any = highdicom.imread(files[0], lazy_frame_retrieval=True).get_volume_geometry()
+        frames = grid.flip_spatial(0).with_array(frames)
+    segment = highdicom.seg.SegmentDescription(
+        segment_number=1,
+        segment_label=organ,
+        segmented_property_category=codes.SCT.AnatomicalStructure,
+        segmented_property_type=getattr(codes.SCT, organ),
+        algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_identification=highdicom.AlgorithmIdentificationSequence(
+            name="monai_fairfl", family=codes.DCM.ArtificialIntelligence, version=__version__
+        ),
+    )
+    segmentation = highdicom.seg.Segmentation(
+        source_images=sources,
+        pixel_array=frames,
+        segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+        segment_descriptions=[segment],
+        series_instance_uid=highdicom.UID(),
+        series_number=1000,
+        sop_instance_uid=highdicom.UID(),
+        instance_number=1,
+        manufacturer="MONAI FairFL contributors",
+        manufacturer_model_name="monai_fairfl",
+        software_versions=__version__,
+        device_serial_number="none",
+        content_description=f"{organ}, automatic, not for clinical use",
+        series_description=f"{organ} segmentation",
+    )
+    segmentation.save_as(path)
+
+
+class SaveDicomSegd(CaseOutput):
+    """Writes ``NAME_seg.dcm`` for each case that came as DICOM.
+
+    Args:
+        keys: of the masks, ``(1, columns, rows, slices)``.
+        cases: of the run.
+        organ: see :func:`write_dicom_seg`.
+
+    >>> from pathlib import Path
+    >>> SaveDicomSegd("pred", Cases([], Path("volumes.json"))).organ
+    'Prostate'
+    """
+
+    def __init__(self, keys: KeysCollection, cases: Cases, organ: str = "Prostate"):
+        super().__init__(keys, cases)
+        self.organ = organ
+
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        if "series_instance_uid" not in case.results:
+            return {}
+        name = f"{case.name}_seg.dcm"
+        write_dicom_seg(pred[0].cpu().numpy(), case.files, self.folder / name, self.organ)
+        return {"dicom_seg": name}
+
+
+def frames_of(header: Any) -> int:
+    """The number of images in one DICOM file: more than one in an enhanced MR image."""
+    return int(header.get("NumberOfFrames") or 1)
+
+
 # ---- the answer of a run
 
 
@@ -557,16 +655,16 @@ def answer_text(table: Mapping[str, Any]) -> str:
     Look at: Case01: at the border: look at it
     """
     lines = table["cases"]
-    with_ratio = any("vertical_cup_to_disc_ratio" in line for line in lines)
     rows = []
     for line in lines:
         size = f"{100 * line['share']:.2f} %" if "share" in line else "–"
         if "millilitres" in line:
             size = f"{line['millilitres']:.1f} ml"
-        ratio = str(line.get("vertical_cup_to_disc_ratio") or "–")
-        rows.append([line["case"], size, *[ratio] * with_ratio, line.get("mask", line["status"])])
+        if line.get("vertical_cup_to_disc_ratio"):
+            size += f", cup to disc {line['vertical_cup_to_disc_ratio']:.2f}"
+        rows.append([line["case"], size, line.get("mask", line["status"])])
     segmented = sum(line["status"] == "segmented" for line in lines)
-    found = [text_of_table(["case", "size", *["cup to disc"] * with_ratio, "mask"], rows)]
+    found = [text_of_table(["case", "size", "mask"], rows)]
     found.append(f"{segmented} of {len(lines)} cases segmented. Before you use a mask, look at it.")
     for line in lines:
         for remark in [*line.get("flags", []), *line["problems"]]:

@@ -7,27 +7,48 @@ Every file of the folder is used, or an image that is refused with the reason, o
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import nibabel as nib
 import numpy as np
+from monai.data.utils import affine_to_spacing
+from monai.utils import optional_import
 from PIL import Image
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data import image_files
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.workflow.cases import Case, Cases, why_unreadable
-from monai_fairfl.workflow.dicom import dicom_cases, plane_remark
+from monai_fairfl.workflow.cases import Case, Cases, frames_of, why_unreadable
 
 SCRATCH_PREFIX = ".volumes-"
 MODES = ("L", "LA", "P", "RGB", "RGBA")  # of Pillow, with 8 bits
 LEAST_COLOUR = 8  # of 255, between a pixel's channels; compression of a grey picture stays below
 SMALLEST_SIDE = 32  # pixels
 MOST_NAMED = 5  # images, where there is no table
+GRID_TAGS = "Rows Columns PixelSpacing ImageOrientationPatient".split()
+# What one series has one value of (DICOM PS3.3 C.7.1 to C.7.4).
+OWNER_TAGS = "PatientID StudyInstanceUID FrameOfReferenceUID".split()
+TAGS = (
+    "SeriesInstanceUID SeriesNumber SeriesDescription Modality ImageType NumberOfFrames "
+    "PhotometricInterpretation ImagePositionPatient"
+).split() + [*OWNER_TAGS, *GRID_TAGS]
+MODALITIES_WITHOUT_IMAGES = "AU DOC KO PLAN PR REG RTDOSE RTPLAN RTRECORD RTSTRUCT SEG SR".split()
+FEWEST_SLICES = 3  # below, it is a localiser
+TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wrong step does not
+SAME_POSITION = 0.01  # mm
+# The axis of slices is the one of this many times the spacing of the others.
+FACTOR_OF_SLICES = 1.5
+PLANES = ("sagittal", "coronal", "")  # of slices that are stacked along each axis; of axial ones
+DICOM_TO_NIFTI = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 def find_images(
@@ -75,8 +96,7 @@ def find_images(
     """
 
     with errors_in_one_line():
-        of_kind = (image_files.is_nifti, "NIfTI", pattern, _check_volume)
-        return _find(Path(folder), Path(report), *of_kind, dicom=(modality, series))
+        return _find(Path(folder), Path(report), pattern, _check_volume, (modality, series))
 
 
 def find_photographs(
@@ -106,19 +126,14 @@ def find_photographs(
         ...
     monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
-
-    def check(case: Case) -> None:
-        _check_photograph(case, stereo)
-
     with errors_in_one_line():
-        return _find(Path(folder), Path(report), image_files.is_picture, "PNG", pattern, check)
+        check = partial(_check_photograph, stereo=stereo)
+        return _find(Path(folder), Path(report), pattern, check)
 
 
 def _find(
     folder: Path,
     report: Path,
-    is_kind: Callable[[str | Path], bool],
-    kind: str,
     pattern: str,
     check: Callable[[Case], None],
     dicom: tuple[str, str] | None = None,
@@ -128,48 +143,35 @@ def _find(
     Args:
         folder: of the images.
         report: file of the run's table, in the folder of the outputs.
-        is_kind: whether a file's name is that of an image that is read.
-        kind: its format, to which others are to be converted.
         pattern: of file names.
         check: raises an error where an image cannot be used.
-        dicom: modality and description of series that are used, too.
+        dicom: of volumes, modality and description of series that are used, too.
     """
     folder, report = folder.expanduser(), report.expanduser()
     outputs = report.parent.resolve()
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: name another with --dataset_dir")
     if folder.resolve() == outputs:
-        raise ConfigError(
-            f"{folder} is the folder of the images and of the outputs, which the next run would "
-            "take for images; name another one with --output_dir"
-        )
+        raise ConfigError(f"{folder} is of images, not of outputs: name another with --output_dir")
     outputs.mkdir(parents=True, exist_ok=True)
     cases: list[Case] = []
-
-    def skip_folder(error: OSError) -> None:
-        path = Path(error.filename)
-        case = Case("_".join(path.relative_to(folder).parts) or path.name, source=str(path))
-        case.skip(why_unreadable(error))
-        cases.append(case)
-
     inside = outputs if folder.resolve() in outputs.parents else None
-    found = sorted(image_files.files_under(folder, skip_folder))
-    files = [path for path in found if inside not in path.resolve().parents]
+    found = image_files.files_under(
+        folder, lambda error: cases.append(_unreadable(folder, Path(error.filename), error))
+    )
+    files = [path for path in sorted(found) if inside not in path.resolve().parents]
+    is_kind = image_files.is_nifti if dicom else image_files.is_picture
     chosen = set(folder.glob(pattern))
     reasons: dict[str, str] = {}
     for path in files:
-        if path.name.startswith("."):
+        if path.name.startswith(".") or not is_kind(path):
             continue
-        if not is_kind(path):
-            if image_files.kind_of_image(path):
-                reasons[str(path)] = f"convert it to {kind}"
-        elif "_segmentation" in path.name.lower():
+        if "_segmentation" in path.name.lower():
             reasons[str(path)] = "it is a mask by its name"
         elif path not in chosen:
             reasons[str(path)] = f"only {pattern} of {folder} is read: move or rename it"
         else:
-            case = Case(image_files.stem(path), source=str(path), files=(str(path),))
-            case.image = case.source
+            case = Case(image_files.stem(path), str(path), image=str(path), files=(str(path),))
             cases.append(case)
             # Readers have many ways to refuse a damaged file; MemoryError is one.
             try:
@@ -192,20 +194,28 @@ def _find(
         if first.setdefault(case.name, case) is not case:
             other = first[case.name].source
             case.name = Path(case.source).name
-            case.skip(
-                f"its outputs would have the names of those of {other}; rename one of the two"
-            )
+            case.skip(f"its outputs would have the names of {other}'s; rename one of the two")
         if not case.image:
             reasons |= dict.fromkeys(case.files, case.problems[-1])
     used = {file for case in cases if case.image for file in case.files}
-    known = image_files.sort_files(map(str, files), used, reasons, "")
+    convert = f"convert it to {'NIfTI' if dicom else 'PNG'}"
+    known = image_files.sort_files(map(str, files), used, reasons, convert)
     if not cases:
-        named = "".join(f"\n{file}: {why}" for file, why in list(reasons.items())[:MOST_NAMED])
+        refused = list(known["refused"].items())[:MOST_NAMED]
+        named = "".join(f"\n{file}: {why}" for file, why in refused)
         raise DataError(
             f"no images in {folder}: name the folder that holds them, with --dataset_dir. "
             f"{image_files.count_of_files(known)}{named}"
         )
     return Cases(sorted(cases, key=lambda case: case.name), report, scratch, known)
+
+
+def _unreadable(folder: Path, path: Path, error: Exception) -> Case:
+    """A file or a folder that may be an image, and cannot be read."""
+    case = Case("_".join(path.relative_to(folder).parts) or path.name, str(path))
+    case.files = (str(path),)
+    case.skip(why_unreadable(error))
+    return case
 
 
 def _check_volume(case: Case) -> None:
@@ -222,12 +232,11 @@ def _check_volume(case: Case) -> None:
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
     if not np.isfinite(values).all() or values.min() == values.max():
-        raise DataError("values not finite as 32-bit numbers, or all the same; convert it again")
+        raise DataError("values not finite as 32-bit numbers, or all the same; export it again")
     if fault := image_files.header_fault(nifti):
         raise DataError(f"it {fault}")
     if not image_files.has_sform(nifti) and not image_files.has_qform(nifti):
-        axes = "".join(nib.aff2axcodes(nifti.affine))
-        case.note(f"no orientation stored, it is taken for {axes}: look at the overlay")
+        case.note("no orientation stored: look at the overlay")
     if fault := image_files.forms_fault(nifti):
         case.note(f"it {fault}; the sform is used here: look at the overlay")
     if remark := plane_remark(nifti.affine):
@@ -246,10 +255,9 @@ def _check_photograph(case: Case, stereo: bool | None) -> None:
         frames, mode = getattr(image, "n_frames", 1), image.mode
         pixels = np.asarray(image.convert("RGB"))
     height, width = pixels.shape[:2]
-    if frames > 1:
-        raise DataError(f"{frames} pictures in one file; store each in a file of its own")
-    if mode not in MODES or not in_colour(pixels):
-        raise DataError(f"no colour of 8 bits (mode {mode}); export the colour photograph")
+    if frames > 1 or mode not in MODES or not in_colour(pixels):
+        what = f"{frames} picture(s) of mode {mode}, or no colour"
+        raise DataError(f"{what}; export one colour photograph of 8 bits")
     if min(width, height) < SMALLEST_SIDE:
         raise DataError(f"{width} x {height} pixels; export it at full size")
     if stereo is None and is_pair(width, height):
@@ -263,3 +271,230 @@ def in_colour(pixels: np.ndarray) -> bool:
     False
     """
     return bool(np.ptp(pixels, axis=2).max() >= LEAST_COLOUR)
+
+
+# ---- DICOM series
+
+
+def dicom_cases(
+    folder: Path, files: Iterable[Path], scratch: Path, modality: str, series: str
+) -> tuple[list[Case], dict[str, str]]:
+    """Make a case of every DICOM series of a folder, and of all that may be one and is unreadable.
+
+    Args:
+        folder: that was searched with its sub-folders.
+        files: that lie in it.
+        scratch: where usable series are written as NIfTI.
+        modality: that a series must have.
+        series: pattern of the SeriesDescription.
+
+    Returns:
+        The cases; and DICOM file -> why it is of no case.
+    """
+    dicom = [path for path in files if _is_dicom(path)]
+    if not dicom:
+        return [], {}
+    if not (optional_import("pydicom")[1] and optional_import("highdicom")[1]):
+        case = Case("DICOM", source=str(folder), files=tuple(map(str, dicom)))
+        case.skip("DICOM needs pydicom and highdicom: pip install 'monai-fairfl[dicom]'")
+        return [case], {}
+    from pydicom import dcmread  # an extra
+
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    cases: list[Case] = []
+    left_out: dict[str, str] = {}
+    unreadable: list[Path] = []
+    for path in dicom:
+        # pydicom raises many kinds of errors for broken files, also when a tag is first used.
+        try:
+            header = dcmread(path, stop_before_pixels=True, force=True, specific_tags=TAGS)
+            uid = header.SeriesInstanceUID
+            kind, description = header.get("Modality"), str(header.get("SeriesDescription") or "")
+        except Exception as error:
+            cases.append(_unreadable(folder, path, error))
+            unreadable.append(path)
+            continue
+        # Programs that remove names may give a report the series of its images.
+        if kind in MODALITIES_WITHOUT_IMAGES:
+            left_out[str(path)] = f"it holds no image, but {kind}"
+        elif not fnmatch(description.lower(), series.lower()):
+            left_out[str(path)] = f"the description of its series is not {series}"
+        else:
+            found[uid].append(header)
+
+    for uid, headers in found.items():
+        paths = tuple(header.filename for header in headers)
+        parent = Path(os.path.commonpath([Path(path).parent for path in paths]))
+        number, parts = headers[0].get("SeriesNumber") or "", parent.relative_to(folder).parts
+        names = ["_".join(parts), "_".join([*parts, f"series{number}"]), "_".join([*parts, uid])]
+        taken = {case.name for case in cases}
+        name = next(name for name in names if name and name not in taken)
+        case = Case(name, source=str(parent), files=paths)
+        case.results["series_instance_uid"] = uid
+        case.results["series_description"] = str(headers[0].get("SeriesDescription") or "")
+        cases.append(case)
+        _convert(case, headers, modality, scratch)
+        # Files beside the series may be its first or last slices.
+        parents = {Path(path).parent for path in paths}
+        beside = [path.name for path in unreadable if path.parent in parents]
+        if case.image and beside:
+            case.note(f"may lack slices at an end: {', '.join(beside)} beside it cannot be read")
+    return cases, left_out
+
+
+def _is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM by its name or by how it begins, or may be and cannot be read."""
+    if path.name == "DICOMDIR" or path.name.startswith("."):
+        return False
+    try:
+        # A broken link, too, if its name says so, which is then named as unreadable.
+        return image_files.is_named_as_dicom(path.name) or (
+            path.is_file() and image_files.begins_as_dicom(path)
+        )
+    except OSError:
+        return image_files.may_be_dicom(path.name)
+
+
+def _convert(case: Case, headers: Sequence[Any], modality: str, scratch: Path) -> None:
+    """Give the case its files in order and its image, or note why there is none."""
+    path = scratch / f"{headers[0].SeriesInstanceUID}.nii"
+    try:
+        in_order = _in_order(headers, modality)
+        case.files = tuple(header.filename for header in in_order)
+        volume = _read_slices(in_order) if len(in_order) > 1 else _read_frames(case.files[0])
+        # Both forms, as the mask gets those of this copy; code 1 is that of a scanner.
+        volume.set_sform(volume.affine, code=1)
+        volume.set_qform(volume.affine, code=1)
+        nib.save(volume, path)
+        case.image = str(path)
+        _check_volume(case)
+    except OSError as error:
+        case.skip(f"{error}; make room in {scratch.parent}, or name another folder of outputs")
+    except Exception as error:  # of pydicom and highdicom, too
+        case.skip(why_unreadable(error, "export it again, uncompressed, an image a file"))
+
+
+def _read_slices(headers: Sequence[Any]) -> nib.Nifti1Image:
+    """A series as a volume (columns, rows, slices), rescaled by its slopes and intercepts.
+
+    Args:
+        headers: of its files, in the order of the slices, two or more.
+    """
+    from pydicom import dcmread
+    from pydicom.pixels import apply_rescale
+    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+    slices = []
+    for header in headers:
+        try:
+            dataset = dcmread(header.filename, force=True)
+            # A data set without the header of a file, whose pixels are then not compressed.
+            is_implicit, _ = dataset.original_encoding
+            plain = ImplicitVRLittleEndian if is_implicit else ExplicitVRLittleEndian
+            dataset.file_meta.setdefault("TransferSyntaxUID", plain)
+            slices.append(apply_rescale(dataset.pixel_array, dataset).astype(np.float32))
+        except Exception as error:
+            raise ValueError(f"{Path(header.filename).name} cannot be decoded") from error
+    # DICOM PS3.3 C.7.6.2.1.1 in plane; from slice to slice the mean step. DICOM's axes point to
+    # left and posterior, NIfTI's to right and anterior.
+    first, last = (np.array(headers[end].ImagePositionPatient, dtype=float) for end in (0, -1))
+    row, column = np.array(headers[-1].ImageOrientationPatient, dtype=float).reshape(2, 3)
+    rows, columns = map(float, headers[-1].PixelSpacing)
+    step = (last - first) / (len(headers) - 1)
+    affine = nib.affines.from_matvec(np.stack([row * columns, column * rows, step], axis=1), first)
+    return nib.Nifti1Image(np.stack(slices, axis=-1).swapaxes(0, 1), DICOM_TO_NIFTI @ affine)
+
+
+def _read_frames(file: str) -> nib.Nifti1Image:
+    """A DICOM file of several frames (enhanced MR) as :func:`_read_slices` reads slices.
+
+    Args:
+        file: its frames in any order.
+
+    Raises:
+        ValueError: they are no evenly spaced stack of one image each.
+    """
+    import highdicom
+
+    image = highdicom.imread(file)
+    stack = image.get_volume(dtype=np.float32, apply_real_world_transform=False)
+    # highdicom's (slice, row, column) is a right-handed system; ours is (column, row, slice).
+    stack = stack.flip_spatial(0)
+    affine = DICOM_TO_NIFTI @ stack.affine[:, [2, 1, 0, 3]]
+    return nib.Nifti1Image(stack.array.transpose(2, 1, 0), affine)
+
+
+def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
+    """Sort the headers of a series by the order of their slices.
+
+    Raises:
+        DataError: why the series cannot be segmented: its kind, its owner, its grid, or the places
+            of its slices, which must be parallel, at even distances, on one grid.
+    """
+    for tag, expected in (("Modality", modality), ("PhotometricInterpretation", "MONOCHROME2")):
+        for header in headers:
+            if header.get(tag) != expected:
+                raise DataError(f"{tag} {header.get(tag)}, not {expected}; leave the series out")
+    slices = sum(map(frames_of, headers))
+    if slices > len(headers) > 1:
+        raise DataError("several files of several frames (NumberOfFrames); keep one of them")
+    is_localiser = any("LOCALIZER" in (header.get("ImageType") or ()) for header in headers)
+    if slices < FEWEST_SLICES or is_localiser:
+        raise DataError(f"a localiser, or {slices} slice(s) as of one; leave the series out")
+    # An anonymiser that gives every series the same UID mixes them. Values that are empty or not
+    # there are left out: de-identification removes them.
+    for tag in OWNER_TAGS:
+        owners = {header.get(tag) for header in headers} - {None, ""}
+        if len(owners) > 1:
+            raise DataError(f"{len(owners)} values of {tag} in one; export each series as its own")
+    if slices > len(headers):
+        return list(headers)  # the geometry of frames is highdicom's to check
+
+    names = [Path(header.filename).name for header in headers]
+    grid = {}
+    for tag in (*GRID_TAGS, "ImagePositionPatient"):
+        for header, name in zip(headers, names, strict=True):
+            if header.get(tag) in (None, ""):
+                raise DataError(f"{name} lacks {tag}; send the series again, with its geometry")
+        values = grid[tag] = np.array([header.get(tag) for header in headers], dtype=float)
+        if tag in GRID_TAGS and not np.allclose(values, values[0], rtol=1e-4, atol=1e-3):
+            raise DataError(f"slices of different {tag}; send one series for each")
+    # (column, row, slice) is a right-handed system. The normal of two perpendicular unit vectors is
+    # a unit vector; not a number is none.
+    normal = np.cross(*grid["ImageOrientationPatient"][0].reshape(2, 3))
+    if not abs(np.linalg.norm(normal) - 1) < 1e-2 or not (grid["PixelSpacing"] > 0).all():
+        raise DataError("axes that are not perpendicular, or without length; export it again")
+    order = np.argsort(grid["ImagePositionPatient"] @ normal, kind="stable")
+    # The two files whose step is most unlike the others.
+    steps = np.diff(grid["ImagePositionPatient"][order], axis=0)
+    usual = np.median(steps, axis=0)
+    deviations = np.linalg.norm(steps - usual, axis=1)
+    step, worst = np.linalg.norm(usual), int(deviations.argmax())
+    if deviations[worst] > TOLERANCE * step or step < SAME_POSITION:
+        raise DataError(
+            f"from {names[order[worst]]} to {names[order[worst + 1]]} are "
+            f"{np.linalg.norm(steps[worst]):.4g} mm, between most others {step:.4g} mm: slices are "
+            "missing, double or beside the line; send the series again, or leave it out"
+        )
+    return [headers[index] for index in order]
+
+
+def plane_remark(affine: np.ndarray) -> str:
+    """Return a remark on slices that are not axial; empty for axial ones.
+
+    A header of NIfTI seldom stores along which axis slices are stacked. It is the axis of by far
+    the largest spacing; else the third one, as converters from DICOM write it. Slices that are
+    tilted by more than 45 degrees count as those of the plane that is nearer.
+
+    >>> plane_remark(np.diag([0.5, 0.5, 3.0, 1.0]))
+    ''
+    >>> plane_remark(np.diag([3.0, 0.5, 0.5, 1.0]))[:15]
+    'sagittal slices'
+    """
+    spacing = affine_to_spacing(affine)
+    _, second, largest = sorted(spacing)
+    stacked = int(spacing.argmax()) if largest > FACTOR_OF_SLICES * second else 2
+    plane = PLANES[int(np.abs(affine[:3, stacked]).argmax())]
+    return plane and (
+        f"{plane} slices, and the network was trained on axial ones; look at the overlay"
+    )

@@ -18,16 +18,8 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle.configuration import (
-    TRAIN,
-    calling_config_files,
-    calling_parser,
-    errors_in_one_line,
-    parsed_value,
-    read_configs,
-    read_metadata,
-    require_same_bundle,
-)
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.configuration import TRAIN, calling_parser, parsed_value, read_configs
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.parts import OF_FILES, refused_in
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
@@ -40,10 +32,10 @@ INFERER = "validate#inferer"
 OF_EACH_KEY = ("mode", "padding_mode", "align_corners", "anti_aliasing", "dtype")
 """Arguments of MONAI's transforms with a value for each of several keys."""
 
-FREE_INFERER_ARGUMENTS = frozenset(
-    {"mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"}
+FREE_INFERER_ARGUMENT = re.compile(
+    "inferer#(mirror_axes|overlap|mode|sw_batch_size|sw_device|device|progress)(#|$)"
 )
-"""Arguments of an inferer that may differ from run to run."""
+"""An argument of an inferer that may differ from run to run."""
 
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
@@ -83,17 +75,16 @@ def training_recipe(
     ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root).absolute()
-    with errors_in_one_line():
-        metadata = read_metadata(root)
+    with configuration.errors_in_one_line():
+        metadata = configuration.read_metadata(root)
         plain = _plain_values(values)
     parser = calling_parser() or ConfigParser({})
     files = {}
-    for file in map(Path, calling_config_files()):
+    for file in map(Path, configuration.calling_config_files()):
         # Of a file elsewhere only the name: no path of a hospital travels with a model.
-        is_own = file.absolute().is_relative_to(root)
-        files[file.absolute().relative_to(root).as_posix() if is_own else file.name] = sha256_of(
-            file
-        )
+        path = file.absolute()
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        files[name] = sha256_of(path)
     outputs = metadata.get("network_data_format", {}).get("outputs", {})
     # What each output channel means.
     channels = outputs.get("pred", {}).get("channel_def", {})
@@ -321,13 +312,6 @@ def changes_of(key: str, own: Any, here: Any) -> Iterator[tuple[str, Any, Any]]:
         yield key, own, here
 
 
-def _may_differ(key: str) -> bool:
-    """Whether a part is within a setting of an inferer that every run may choose."""
-    names = key.split("#")
-    before = [name for name, after in zip(names, names[1:]) if after in FREE_INFERER_ARGUMENTS]
-    return any(name.endswith("inferer") for name in before)
-
-
 # ---- the values of a model that is used
 
 
@@ -396,7 +380,7 @@ class ModelValues:
         self.used = self.path.is_file() and not self.in_a_federation
         self.recipe: ModelRecipe | None = None
         if self.used:
-            with errors_in_one_line():
+            with configuration.errors_in_one_line():
                 self.recipe = read_recipe(self.path)
 
     def __getitem__(self, key: str) -> Any:
@@ -425,9 +409,9 @@ class ModelValues:
         """
         if not self.path.is_file():
             return  # require_model reports a missing file
-        with errors_in_one_line():
+        with configuration.errors_in_one_line():
             if self.recipe is not None:
-                require_same_bundle(self.path.name, self.recipe, self.bundle_root)
+                configuration.require_same_bundle(self.path.name, self.recipe, self.bundle_root)
             if missing := [key for key, value in values.items() if value is NOT_GIVEN]:
                 own = " ".join(f'--{key} "{self._default(key)}"' for key in missing)
                 raise ConfigError(
@@ -438,30 +422,28 @@ class ModelValues:
             running = calling_parser()
             if running is not None and not (self.bundle_root / TRAIN[0]).is_file():
                 raise ConfigError(f"{self.bundle_root} is no bundle: name it with --bundle_root")
+            own, sections = read_configs(self.bundle_root, self.config), set(self.unchanged)
             if self.recipe is not None:
                 self._compare(self.recipe)
-                config = read_configs(self.bundle_root, self.config)
                 of_model = (self.path.name, self.recipe, self.bundle_root)
-                require_same_sections(*of_model, config, self.own_values)
+                require_same_sections(*of_model, own, self.own_values)
+                own.update(overlay_of(self.recipe, self.bundle_root, own))
+                sections |= set(self.recipe.sections)
             if running is not None:
-                self._require_unchanged(running)
+                self._require_unchanged(sections, own, running)
 
-    def _require_unchanged(self, running: ConfigParser) -> None:
+    def _require_unchanged(
+        self, sections: Collection[str], own: ConfigParser, running: ConfigParser
+    ) -> None:
         """Refuse changed sections; note what may differ, such as the overlap of windows."""
-        own = read_configs(self.bundle_root, self.config)
-        sections = set(self.unchanged)
-        if self.recipe is not None:
-            own.update(overlay_of(self.recipe, self.bundle_root, own))
-            sections |= set(self.recipe.sections)
         for section in sorted(sections):
             for key, bundle, here in changes_of(section, own.get(section), running.get(section)):
                 self.by_hand[key] = {"here": here, "bundle": bundle}
-                if not _may_differ(key) and section not in self.own_values:
+                if not FREE_INFERER_ARGUMENT.search(key) and section not in self.own_values:
                     raise ConfigError(
                         f"{key} is {_key(repr(here)):.80} here, and {_key(repr(bundle)):.80} for "
-                        f"{self.path.name}: leave it out, or use monai-fairfl infer, evaluate or "
-                        "export; only where its training was changed in the same way, name the "
-                        f"section: --own_values \"['{section}']\""
+                        f"{self.path.name}: leave it out, or use monai-fairfl infer or evaluate; "
+                        f"only if it was trained so, --own_values \"['{section}']\""
                     )
 
     def _compare(self, recipe: ModelRecipe) -> None:
@@ -478,15 +460,11 @@ class ModelValues:
         if differing:
             raise ConfigError(
                 f"{'; '.join(differing.values())}: leave it out, or use version {recipe.version} "
-                "of the bundle; only where this hospital's images were trained with another value, "
-                "and the model brings no section that is made of it, name the key, too: "
-                f'--own_values "{list(differing)}"'
+                "of the bundle; only where this hospital's images were trained so, and the model "
+                f'brings no section that is made of it, --own_values "{list(differing)}"'
             )
         if recipe.sites and not self.own_values:
-            text = (
-                "%s was trained with values of their own at %s: these sites give them by hand, and "
-            )
-            logger.warning(f"{text} name the keys in --own_values", model, dict(recipe.sites))
+            logger.warning("%s: sites gave other values by hand: %s", model, dict(recipe.sites))
 
     def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
         """Write ``model.json`` beside a run's results: the model, its recipe, and the run's values.
@@ -503,10 +481,8 @@ class ModelValues:
             "by_hand": self.by_hand,
             "settings": dict(settings),
         }
-        text = json.dumps(content, indent=4, ensure_ascii=False, default=str) + "\n"
-        # In JSON, this is an escape, for a byte of a path that is not UTF-8.
-        encoded = text.encode(errors="backslashreplace")
-        write_atomically(Path(output_dir) / "model.json", encoded)
+        text = json.dumps(content, indent=4, default=str) + "\n"
+        write_atomically(Path(output_dir) / "model.json", text.encode())
 
 
 def _loader_is_disabled(parser: ConfigParser | None) -> bool:

@@ -130,7 +130,7 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
     ...     require_model(f"{folder}/model.pt", nn.Linear(1, 8))
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: ...is of another network, with or without ('bias', (4,)): ...
+    monai_fairfl.errors.ConfigError: ...is of another network, which differs in ('bias', (4,)): ...
     """
     with errors_in_one_line():
         if not Path(ckpt_path).is_file():
@@ -140,9 +140,8 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
             shapes.append({(name, tuple(tensor.shape)) for name, tensor in state.items()})
         if differing := sorted(shapes[0] ^ shapes[1]):
             raise ConfigError(
-                f"{ckpt_path} is of another network, with or without {differing[0]}: give the "
-                "values of its training, such as --channels '[16, 32, 64, 128]' or --norm; for a "
-                "federation's model they are in the overrides of its settings.json"
+                f"{ckpt_path} is of another network, which differs in {differing[0]}: give the "
+                "values of its training, such as --channels '[16, 32, 64, 128]' or --norm"
             )
 
 

@@ -117,7 +117,7 @@ WHOLE = series()
 APART = interleaved("SeriesInstanceUID", "", "")
 OUT, AGAIN, OR_OUT = "leave the series out", "send the series again", "or leave it out"
 SINGLE = "export it again, uncompressed, an image a file"
-EACH = "export each series with its own"
+EACH = "export each series as its own"
 Rows = dict[str, tuple[Change, tuple[str, ...], Change]]
 SERIES: Rows = {
     "modality": (series(Modality="CT"), ("CT, not MR", OUT), removed),
@@ -133,7 +133,7 @@ SERIES: Rows = {
         ("IM0003.dcm lacks ImagePos", AGAIN, ", with its geometry"),
         WHOLE,
     ),
-    "constant": (series(np.full_like(VOLUME, 3)), ("all the same", AGAIN), WHOLE),
+    "constant": (series(np.full_like(VOLUME, 3)), ("all the same", "export it again"), WHOLE),
     "turned": (
         with_value("ImageOrientationPatient", list(SAGITTAL)),
         ("different ImageOrientation", "send one series for each"),
@@ -142,7 +142,7 @@ SERIES: Rows = {
     "spacing": (with_value("PixelSpacing", [0.75, 0.9]), ("different PixelSpacing",), WHOLE),
     "size": (with_pixels(VOLUME[1, :8, :8].copy()), ("different Rows",), WHOLE),
     "skew": (series(ImageOrientationPatient=[1, 0, 0] * 2), ("axes", "export it again"), WHOLE),
-    "frames_twice": (frames(places=[0, 1, 2, 2, 3, 4]), ("no volume", SINGLE), WHOLE),
+    "frames_twice": (frames(places=[0, 1, 2, 2, 3, 4]), (SINGLE,), WHOLE),
     "frames_files": (frames(2), ("files", "keep one"), lambda f: (f / "1.dcm").unlink()),
     "patients": (
         interleaved("PatientID", "SMITH-1", "JONES-2"),
@@ -190,7 +190,7 @@ def picture(image: Image.Image = COLOURS, **options: Any) -> Change:
 TURNED = Image.Exif()
 TURNED[ExifTags.Base.Orientation] = 6
 STORED, LINK = volume(), "make that available"
-CONVERT, ONE_3D = "convert it again", "store one 3D volume of numbers"
+CONVERT, ONE_3D = "export it again", "store one 3D volume of numbers"
 VOLUMES: Rows = {
     "4D": (volume(np.stack([VALUES] * 2, axis=-1)), ("(12, 10, 5, 2)", ONE_3D), STORED),
     "rgb": (volume(np.zeros((6, 6, 4), [(c, "u1") for c in "RGB"])), ("u1", ONE_3D), STORED),
@@ -206,14 +206,14 @@ PICTURES: Rows = {
     "turned": (picture(exif=TURNED), ("orientation 6", "save it upright"), picture()),
     "deep": (
         picture(Image.fromarray(PIXELS[..., 0] * np.uint16(257))),
-        ("I;16", "export the colour photograph"),
+        ("I;16", "export one colour photograph of 8 bits"),
         picture(),
     ),
     "grey": (picture(COLOURS.convert("L")), ("no colour",), picture()),
     "small": (picture(COLOURS.resize((30, 20))), ("30 x 20", "export it at full size"), picture()),
     "two": (
         picture(format="TIFF", save_all=True, append_images=[COLOURS]),
-        ("2 pictures", "store each in a file of its own"),
+        ("2 picture(s)",),
         picture(),
     ),
     "text": (lambda path: path.write_text("no image"), ("copy it again",), picture()),
@@ -265,13 +265,13 @@ def test_a_fix_of_a_photograph_is_followed(tmp_path: Path) -> None:
 OTHERS = (
     # Followed by a test beside this one, or in tests/bundles and tests/cli.
     "rename one of the two|change the permissions|make room in|name another with --dataset_dir"
-    "|name another one with --output_dir|name the folder that holds them|for single views"
+    "|name another with --output_dir|name the folder that holds them|for single views"
     "|move or rename it|convert it to|give finite numbers|add it|use version|give them|name it with"
-    "|leave it out, or use|only where|name another file, or delete|export the file that"
-    "|use the model's bundle|train first, or name one|give the values of its training"
+    "|leave it out, or use|only if|only where|name another file, or delete|export the file that"
+    "|use the model's bundle|train first, or name one|give the values of its"
     # No fix, or an installation.
     "|look at the overlay|look at it|look at them|the sform is used|pip install|slices are"
-    "|each needs one|beside it|start with|for a federation|the bundle's own|--own_values"
+    "|each needs one|beside it|start with|the bundle's own|--own_values"
 ).split("|")
 
 
