@@ -542,10 +542,7 @@ MAY_BE_EMPTY = (
 
 
 def write_dicom_seg(
-    mask: np.ndarray,
-    files: Sequence[str | Path],
-    path: str | Path,
-    organ: str = "Prostate",
+    mask: np.ndarray, files: Sequence[str | Path], path: str | Path, organ: str = "Prostate"
 ) -> None:
     """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51).
 
@@ -601,8 +598,7 @@ def write_dicom_seg(
         manufacturer_model_name="monai_fairfl",
         software_versions=__version__,
         device_serial_number="none",
-        content_description=f"{organ}, automatic, not for clinical use",
-        series_description=f"{organ} segmentation",
+        series_description=f"{organ}, automatic, not for clinical use",
     )
     segmentation.save_as(path)
 

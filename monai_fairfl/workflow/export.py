@@ -13,7 +13,6 @@ import torch
 from monai.bundle import ConfigParser
 from monai.data import save_net_with_metadata
 from monai.utils import optional_import
-from torch import nn
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.configuration import INFERENCE, METADATA, network_shape, parsed_value
@@ -76,7 +75,19 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     # All that may be refused comes before anything is written.
     plain = json.dumps(recipe.state_dict())
     if out.suffix == ".onnx":
-        program = _onnx_program(network, network_shape(root, parser))
+        # torch.onnx needs onnxscript, and reports less clearly that it is missing.
+        if not optional_import("onnxscript")[1]:
+            raise ConfigError("ONNX needs the extra onnx: pip install 'monai-fairfl[onnx]'")
+        program: Any = torch.onnx.export(
+            network,
+            # An example of two images: a batch of one would be exported as a fixed size.
+            (torch.zeros((2, *network_shape(root, parser)[1:])),),
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            input_names=["image"],
+            output_names=["pred"],
+            verbose=False,
+        )
         program.model.metadata_props[ONNX_KEY] = plain
         out.parent.mkdir(parents=True, exist_ok=True)
         program.save(str(out))
@@ -138,19 +149,3 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     if first > 0:
         image["channel_def"] = dict(enumerate(names[first : first + channels]))
     return metadata
-
-
-def _onnx_program(network: nn.Module, shape: tuple[int, ...]) -> Any:
-    # torch.onnx needs onnxscript, and reports less clearly that it is missing.
-    if not optional_import("onnxscript")[1]:
-        raise ConfigError("ONNX needs the extra onnx: pip install 'monai-fairfl[onnx]'")
-    # An example of two images: a batch of one would be exported as a fixed size.
-    return torch.onnx.export(
-        network,
-        (torch.zeros((2, *shape[1:])),),
-        dynamo=True,
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        input_names=["image"],
-        output_names=["pred"],
-        verbose=False,
-    )

@@ -446,7 +446,7 @@ def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
     for tag in OWNER_TAGS:
         owners = {header.get(tag) for header in headers} - {None, ""}
         if len(owners) > 1:
-            raise DataError(f"{len(owners)} values of {tag} in one; export each series as its own")
+            raise DataError(f"{len(owners)} values of {tag} in one series; export each as its own")
     if slices > len(headers):
         return list(headers)  # the geometry of frames is highdicom's to check
 
