@@ -58,7 +58,7 @@ def infer(args: argparse.Namespace) -> Answer:
     from monai_fairfl.model_files.recipe import read_recipe
     from monai_fairfl.utils.devices import require_device
     from monai_fairfl.utils.plain_values import object_of_json
-    from monai_fairfl.workflow.answer import answer_text
+    from monai_fairfl.workflow.cases import answer_text
     from monai_fairfl.workflow.recipes import overlay_of
 
     images = Path(args.images).absolute()

@@ -1,28 +1,28 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
-from .answer import answer_text as answer_text
 from .cases import Case as Case
 from .cases import CaseOutput as CaseOutput
 from .cases import Cases as Cases
-from .dicom import SaveDicomSegd as SaveDicomSegd
-from .dicom import write_dicom_seg as write_dicom_seg
+from .cases import CheckBorderd as CheckBorderd
+from .cases import MeasureCupToDiscd as MeasureCupToDiscd
+from .cases import MeasureVolumed as MeasureVolumed
+from .cases import SaveDicomSegd as SaveDicomSegd
+from .cases import SaveMaskd as SaveMaskd
+from .cases import SaveNiftid as SaveNiftid
+from .cases import SaveOverlayd as SaveOverlayd
+from .cases import answer_text as answer_text
+from .cases import overlay as overlay
+from .cases import write_dicom_seg as write_dicom_seg
 from .inputs import find_images as find_images
 from .inputs import find_photographs as find_photographs
-from .outputs import CheckBorderd as CheckBorderd
-from .outputs import MeasureCupToDiscd as MeasureCupToDiscd
-from .outputs import MeasureVolumed as MeasureVolumed
-from .outputs import SaveMaskd as SaveMaskd
-from .outputs import SaveNiftid as SaveNiftid
-from .outputs import SaveOverlayd as SaveOverlayd
-from .outputs import overlay as overlay
 from .recipes import ModelValues as ModelValues
+from .recipes import check_data as check_data
+from .recipes import join_processes as join_processes
+from .recipes import network_of as network_of
+from .recipes import placed_network as placed_network
+from .recipes import require_case_per_process as require_case_per_process
+from .recipes import require_model as require_model
+from .recipes import save_model as save_model
 from .recipes import training_recipe as training_recipe
-from .running import check_data as check_data
-from .running import join_processes as join_processes
-from .running import network_of as network_of
-from .running import placed_network as placed_network
-from .running import require_case_per_process as require_case_per_process
-from .running import require_model as require_model
-from .running import save_model as save_model
-from .running import write_recipe_file as write_recipe_file
+from .recipes import write_recipe_file as write_recipe_file

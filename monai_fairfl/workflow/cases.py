@@ -1,34 +1,56 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of one inference run, volumes or photographs, and the run's table.
+"""The cases of one inference run, volumes or photographs, the run's table, and the outputs.
 
-The table has one line per image: what was found, what went wrong and what was written.
+The table has one line per image: what was found, what went wrong and what was written. An output of
+a case is its mask, its overlay, its measures, or whether it ends at the border.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
+import nibabel as nib
+import numpy as np
+import torch
 from monai.config import KeysCollection
-from monai.data import MetaTensor
-from monai.transforms import MapTransform
+from monai.data import MetaTensor, NibabelReader, PILReader
+from monai.data.utils import affine_to_spacing
+from monai.transforms import CenterScaleCrop, LoadImage, MapTransform, Orientation
 from monai.utils import ImageMetaKey
+from PIL import Image, ImageDraw
+from skimage.segmentation import find_boundaries
+from skimage.util import montage
 
+from monai_fairfl import __version__
+from monai_fairfl.data.image_files import count_of_files
+from monai_fairfl.data.transforms import in_colours
 from monai_fairfl.errors import DataError, in_words
+from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.spreadsheets import csv_text
+from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import print_replacing
-from monai_fairfl.workflow.answer import answer_csv, answer_text, compare_sizes
 
-EXIT_NOTHING_USABLE = 2
-EXIT_SOME_SKIPPED = 3
+SIDE = 960  # pixels of the picture's longer side
+COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 and 3
+SAME_GRID = 0.1  # mm between the affine of a mask and that of its volume
+VALUES_OF_FILE = np.array([0, 128, 255], np.uint8)
+"""Pixel values of background, disc and cup in a written mask."""
+
+SIDES_OF_VOLUME = (("right", "left"), ("anterior", "posterior"), ("lowest", "highest"))
+"""The two ends of each axis, towards left, posterior and superior."""
+
+SIDES_OF_PHOTOGRAPH = (("left", "right"), ("upper", "lower"))
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +66,6 @@ class Case:
         name: begins the names of its output files; unique in the run.
         source: file or folder that the user knows.
         image: file that the network reads; empty for a skipped case.
-        series: SeriesInstanceUID of a DICOM series.
         files: of the folder that the image is made of; of a DICOM series in the order of slices.
 
     >>> case = Case("Case01", source="in/Case01.nii.gz")
@@ -56,7 +77,6 @@ class Case:
     name: str
     source: str
     image: str = ""
-    series: str | None = None
     files: tuple[str, ...] = ()
     status: str = "waiting"
     problems: list[str] = field(default_factory=list)
@@ -79,16 +99,11 @@ class Case:
 
     def line(self) -> dict[str, Any]:
         """Return the case as it stands in the table."""
-        line: dict[str, Any] = {"case": self.name, "status": self.status, "source": self.source}
-        if self.series:
-            line["series_instance_uid"] = self.series
-        line.update(self.results)
-        if self.problems:
-            line["problems"] = self.problems
-        return line
+        whole = {"case": self.name, "status": self.status, "source": self.source}
+        return {**whole, **self.results, "problems": self.problems}
 
 
-def why_unreadable(error: Exception) -> str:
+def why_unreadable(error: Exception, fix: str = "copy it again from its source") -> str:
     """Return why a file or folder cannot be read, and what to do.
 
     >>> why_unreadable(PermissionError(13, "Permission denied"))
@@ -98,24 +113,25 @@ def why_unreadable(error: Exception) -> str:
         return "no permission to read; change the permissions"
     if isinstance(error, DataError):
         return str(error)
-    return f"cannot be read ({in_words(error)}); copy it again from its source"
+    return f"cannot be read ({in_words(error)}); {fix}"
 
 
+@dataclass
 class Cases:
     """All cases of a run, usable or not, and the run's table.
 
     Args:
         cases: in the order of the table.
-        report: JSON file of the table, ``{"summary": {status: number}, "cases": [line, ...]}``.
-            At the end of the run, also of one without a usable case, a CSV file of the same name
-            lies beside it.
+        report: JSON file of the table, ``{"summary": {status: number}, "cases": [line, ...]}``. A
+            CSV file of the same name lies beside it, and so do the files of the outputs.
         scratch: folder of converted images; removed with the end of the run.
         files: of the folder: ``used`` (number), ``refused`` (image -> why it is not used) and
-            ``not_images`` (number); part of the table where given.
+            ``not_images`` (number); part of the table.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> found = [Case("a", "a.png", image="a.png"), Case("b", "b.png")]
-    >>> cases = Cases(found, tempfile.mkdtemp() + "/table.json")
+    >>> cases = Cases(found, Path(tempfile.mkdtemp(), "table.json"))
     >>> cases.cases[1].skip("cannot be read; copy it again")
     >>> cases.images
     [{'image': 'a.png'}]
@@ -126,19 +142,10 @@ class Cases:
     SystemExit: 3
     """
 
-    def __init__(
-        self,
-        cases: Iterable[Case],
-        report: str | Path,
-        scratch: TemporaryDirectory[str] | None = None,
-        files: Mapping[str, Any] | None = None,
-    ):
-        self.cases = list(cases)
-        self.report = Path(report)
-        self.scratch = scratch
-        self.files = files
-        # With what the volumes were compared, in a sentence; empty before the end.
-        self.compared = ""
+    cases: list[Case]
+    report: Path
+    scratch: TemporaryDirectory[str] | None = None
+    files: Mapping[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Case]:
         return iter(self.cases)
@@ -155,16 +162,19 @@ class Cases:
 
     def table(self) -> dict[str, Any]:
         """Return the table as it is now."""
-        table: dict[str, Any] = {"summary": dict(Counter(case.status for case in self.cases))}
-        if self.compared:
-            table["compared"] = self.compared
-        if self.files is not None:
-            table["files"] = self.files
-        return {**table, "cases": [case.line() for case in self.cases]}
+        summary = dict(Counter(case.status for case in self.cases))
+        lines = [case.line() for case in self.cases]
+        return {"summary": summary, "files": self.files, "cases": lines}
 
     def save(self) -> None:
-        """Write the table as it is now."""
-        self._write(".json", json.dumps(self.table(), indent=4, ensure_ascii=False) + "\n")
+        """Write the table as it is now, as JSON and as CSV."""
+        table = self.table()
+        columns = list(dict.fromkeys(key for line in table["cases"] for key in line))
+        text = json.dumps(table, indent=4, ensure_ascii=False) + "\n"
+        for ending, content in ((".json", text), (".csv", csv_text(columns, table["cases"]))):
+            # A file's name that is no UTF-8 must not cost the table.
+            encoded = content.encode("utf-8", "backslashreplace")
+            write_atomically(self.report.with_suffix(ending), encoded)
 
     def require(self) -> None:
         """Go on only with something to do.
@@ -173,39 +183,28 @@ class Cases:
             SystemExit: with code 2, after writing both tables, when every case was skipped.
         """
         if not self.images:
-            self._end()
-            self._leave(EXIT_NOTHING_USABLE)
+            self.save()
+            self._end(2)
 
     def finish(self) -> None:
-        """Compare the volumes, write the table, print it, and end the run.
+        """Write the table, print it, and end the run.
 
         Raises:
             SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
                 function returns.
         """
-        # A skipped DICOM series has results, too, such as its description, but no size.
-        self.compared = compare_sizes([case.results for case in self if "share" in case.results])
         # Before anything is printed: the reader of standard output may have left.
-        self._end()
-        print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
-        if any(case.status != "segmented" for case in self):
-            self._leave(EXIT_SOME_SKIPPED)
-
-    def _end(self) -> None:
         self.save()
-        self._write(".csv", answer_csv(self.table()["cases"]))
+        print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
+        self._end(3 if any(case.status != "segmented" for case in self) else 0)
+
+    def _end(self, code: int) -> None:
         if self.scratch is not None:
             self.scratch.cleanup()
-
-    def _write(self, ending: str, text: str) -> None:
-        # A file's name that is no UTF-8 must not cost the table.
-        content = text.encode("utf-8", "backslashreplace")
-        write_atomically(self.report.with_suffix(ending), content)
-
-    def _leave(self, code: int) -> None:
-        # Each was named with its problem when it was found.
-        logger.warning("exit code %d: cases that are not segmented; see %s", code, self.report)
-        raise SystemExit(code)
+        if code:
+            # Each was named with its problem when it was found.
+            logger.warning("exit code %d: cases that are not segmented; see %s", code, self.report)
+            raise SystemExit(code)
 
 
 class CaseOutput(MapTransform, ABC):
@@ -216,9 +215,10 @@ class CaseOutput(MapTransform, ABC):
 
     Args:
         keys: of the masks, MetaTensors ``(1, ...)`` of labels on the grid of the original image.
-        cases: of the run.
+        cases: of the run. Files are written beside their table.
 
     >>> import tempfile, torch
+    >>> from pathlib import Path
     >>> from monai.data import MetaTensor
     >>> class CountVoxels(CaseOutput):
     ...     def write(self, case, pred):
@@ -226,14 +226,15 @@ class CaseOutput(MapTransform, ABC):
     >>> case = Case("a", source="a.nii", image="a.nii")
     >>> mask = MetaTensor(torch.ones(1, 4, 4, 2), meta={"filename_or_obj": "a.nii"})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = CountVoxels("pred", Cases([case], f"{folder}/table.json"))({"pred": mask})
-    >>> case.line()
-    {'case': 'a', 'status': 'segmented', 'source': 'a.nii', 'voxels': 32}
+    ...     _ = CountVoxels("pred", Cases([case], Path(folder, "table.json")))({"pred": mask})
+    >>> case.line()["voxels"]
+    32
     """
 
     def __init__(self, keys: KeysCollection, cases: Cases):
         super().__init__(keys)
         self.cases = cases
+        self.folder = cases.report.parent
 
     @abstractmethod
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
@@ -255,39 +256,415 @@ class CaseOutput(MapTransform, ABC):
         return dict(data)
 
 
-class CaseFile(CaseOutput):
-    """An output that is one file of the case, ``NAME_POSTFIX.ENDING``.
+class SaveNiftid(CaseOutput):
+    """Writes ``NAME_pred.nii.gz``: a mask on the grid of its volume.
 
-    A subclass writes the file in :meth:`save`; ``ending`` is that of its name, ``entry`` its key in
-    the table.
+    It has three axes, also where the volume has one slice. Programs choose between a header's sform
+    and qform by rules of their own, so it has both of the volume, with their codes. A mask on
+    another grid has its own affine as both.
 
     Args:
-        keys: as of :class:`CaseOutput`.
+        keys: of the masks, ``(1, x, y, z)``.
         cases: of the run.
-        output_dir: folder for the files.
-        output_postfix: of their names; the class's own by default.
+
+    >>> from pathlib import Path
+    >>> SaveNiftid("pred", Cases([], Path("table.json"))).keys
+    ('pred',)
     """
 
-    ending: ClassVar[str]
-    entry: ClassVar[str]
-    output_postfix: str
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        name = f"{case.name}_pred.nii.gz"
+        labels = pred[0].cpu().numpy().astype(np.uint8)
+        affine = np.asarray(pred.affine.cpu(), dtype=float)
+        header: Any = nib.load(case.image).header.copy()
+        header.set_data_dtype(np.uint8)
+        # How a viewer shows the volume's own values.
+        header["cal_min"] = header["cal_max"] = 0
+        # Without an affine of its own, nibabel writes the forms of the volume as they are.
+        on_grid = np.allclose(header.get_best_affine(), affine, atol=SAME_GRID)
+        on_grid = on_grid and header.get_data_shape() == labels.shape
+        nib.save(nib.Nifti1Image(labels, None if on_grid else affine, header), self.folder / name)
+        return {"mask": name}
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        cases: Cases,
-        output_dir: str | Path,
-        output_postfix: str | None = None,
-    ) -> None:
-        super().__init__(keys, cases)
-        self.output_dir = Path(output_dir).expanduser()
-        self.output_postfix = output_postfix or type(self).output_postfix
 
-    @abstractmethod
-    def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
-        """Write the file."""
+class SaveMaskd(CaseOutput):
+    """Writes ``NAME_pred.png``: a mask on the photograph's own pixels.
+
+    It has one channel: 0 background, 128 disc, 255 cup.
+
+    Args:
+        keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.
+        cases: of the run.
+
+    >>> from pathlib import Path
+    >>> SaveMaskd("pred", Cases([], Path("table.json"))).keys
+    ('pred',)
+    """
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
-        name = f"{case.name}_{self.output_postfix}.{self.ending}"
-        self.save(case, pred, self.output_dir / name)
-        return {self.entry: name}
+        name = f"{case.name}_pred.png"
+        # MONAI has the width first, Pillow the height.
+        labels = pred[0].cpu().numpy().astype(int).T
+        Image.fromarray(VALUES_OF_FILE[labels]).save(self.folder / name)
+        return {"mask": name}
+
+
+class SaveOverlayd(CaseOutput):
+    """Writes ``NAME_overlay.png``: the outline of the mask on the original image.
+
+    See :func:`.overlay` for what the picture shows.
+
+    Args:
+        keys: of the masks, ``(1, x, y[, z])``, labels.
+        cases: of the run.
+
+    >>> from pathlib import Path
+    >>> SaveOverlayd("pred", Cases([], Path("table.json"))).keys
+    ('pred',)
+    """
+
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        reader: Any = NibabelReader() if pred.ndim == 4 else PILReader(converter=in_colours)
+        image = LoadImage(reader, ensure_channel_first=True)(case.image)
+        name = f"{case.name}_overlay.png"
+        Image.fromarray(overlay(image, pred)).save(self.folder / name)
+        return {"overlay": name}
+
+
+class MeasureVolumed(CaseOutput):
+    """Measures the volume of a mask, and counts its axial slices with gland.
+
+    Into the case's line of the table go ``millilitres`` (voxels times the size of a voxel; of a
+    file that has one: 1 x 1 x 1 mm is what files without one say), ``share`` (of all voxels),
+    ``voxel_size_mm`` and ``shape`` in the order of the file, and ``slices_with_gland``.
+
+    Args:
+        keys: of the masks, ``(1, x, y, z)``.
+        cases: of the run.
+        plausible: least and largest volume of such an organ, in ml; another one gets a text among
+            ``flags``.
+
+    >>> from monai.data import MetaTensor
+    >>> import tempfile, torch
+    >>> from pathlib import Path
+    >>> case = Case("a", source="a.nii", image="a.nii")
+    >>> mask = MetaTensor(torch.ones(1, 10, 10, 5), affine=torch.diag(torch.tensor([2.0, 2, 5, 1])))
+    >>> mask.meta["filename_or_obj"] = "a.nii"
+    >>> cases = Cases([case], Path(tempfile.mkdtemp(), "volumes.json"))
+    >>> _ = MeasureVolumed("pred", cases, plausible=(1, 200))({"pred": mask})
+    >>> case.results["millilitres"], case.results["slices_with_gland"]
+    (10.0, 5)
+    """
+
+    def __init__(self, keys: KeysCollection, cases: Cases, plausible: Sequence[float]):
+        super().__init__(keys, cases)
+        self.least, self.largest = plausible
+
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        affine = np.asarray(pred.affine.cpu(), dtype=float)
+        gland = (pred > 0).cpu()
+        results: dict[str, Any] = {
+            "share": round(float(gland.float().mean()), 6),
+            "slices_with_gland": int(in_patient(gland).any(axis=(0, 1)).sum()),
+            "voxel_size_mm": [round(float(side), 4) for side in affine_to_spacing(affine)],
+            "shape": list(pred.shape[1:]),
+        }
+        if results["voxel_size_mm"] != [1, 1, 1]:
+            volume = float(gland.sum()) * float(abs(np.linalg.det(affine[:3, :3]))) / 1000
+            results["millilitres"] = round(volume, 4)
+            if gland.any() and not self.least <= volume <= self.largest:
+                case.flag(f"outside of {self.least:g} to {self.largest:g} ml: look at it")
+        if not gland.any():
+            case.note("nothing was found: look at the overlay")
+        return results
+
+
+class MeasureCupToDiscd(CaseOutput):
+    """Measures the vertical cup-to-disc ratio, and the pixels of disc and cup.
+
+    Into the case's line of the table go ``vertical_cup_to_disc_ratio``
+    (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``, and ``share`` (of the
+    disc, of all pixels). The cup is part of the disc. Without a disc there is no ratio, and the
+    case is noted.
+
+    Args:
+        keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.
+        cases: of the run.
+
+    >>> import torch
+    >>> from monai.data import MetaTensor
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> case = Case("a", source="a.png", image="a.png")
+    >>> labels = MetaTensor(torch.full((1, 8, 8), 2.0))
+    >>> labels.meta["filename_or_obj"] = "a.png"
+    >>> cases = Cases([case], Path(tempfile.mkdtemp(), "table.json"))
+    >>> _ = MeasureCupToDiscd("pred", cases)({"pred": labels})
+    >>> case.results["vertical_cup_to_disc_ratio"], case.results["cup_pixels"]
+    (1.0, 64)
+    """
+
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        labels = pred.as_tensor()[0]
+        disc, cup = labels >= 1, labels >= 2
+        ratio = vertical_cup_to_disc_ratio(torch.stack([disc, cup]))
+        if math.isnan(ratio):
+            case.note("nothing was found: look at the overlay")
+        return {
+            "vertical_cup_to_disc_ratio": None if math.isnan(ratio) else round(ratio, 4),
+            "disc_pixels": int(disc.sum()),
+            "cup_pixels": int(cup.sum()),
+            "share": round(float(disc.float().mean()), 6),
+        }
+
+
+class CheckBorderd(CaseOutput):
+    """Notes a mask that touches the border of what the network saw: it may be cut off there.
+
+    Into the case's line of the table go ``flags``, texts. Of a volume the field is the central
+    share of each slice, and the stack's first and last slices are borders too.
+
+    Args:
+        keys: of the masks, ``(1, x, y[, z])`` on the grid of the image.
+        cases: of the run.
+        field_of_view: central share of the image in plane, above 0 and up to 1.
+
+    >>> import torch
+    >>> from monai.data import MetaTensor
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> case = Case("a", source="a.nii", image="a.nii")
+    >>> mask = MetaTensor(torch.zeros(1, 10, 10, 4))
+    >>> mask.meta["filename_or_obj"] = "a.nii"
+    >>> mask[0, 4:8, 4:6, 1] = 1  # the field is 2 to 8
+    >>> cases = Cases([case], Path(tempfile.mkdtemp(), "volumes.json"))
+    >>> _ = CheckBorderd("pred", cases, field_of_view=0.6)({"pred": mask})
+    >>> print(case.results["flags"][0])
+    the mask touches the border of what the network saw (right): look at it
+    """
+
+    def __init__(self, keys: KeysCollection, cases: Cases, field_of_view: float = 1.0):
+        super().__init__(keys, cases)
+        self.field_of_view = field_of_view
+
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        is_volume = pred.ndim == 4
+        mask = in_patient(pred > 0) if is_volume else np.asarray((pred[0] > 0).cpu())
+        # The field was cut out in this order of the axes.
+        crop = CenterScaleCrop([self.field_of_view] * 2 + [1.0] * is_volume)
+        seen = np.asarray(crop(torch.as_tensor(mask)[None])[0])
+        touched = []
+        for axis, sides in enumerate(SIDES_OF_VOLUME if is_volume else SIDES_OF_PHOTOGRAPH):
+            field = seen if axis < 2 else mask
+            for side, end in zip(sides, (0, -1), strict=True):
+                if field.shape[axis] > 1 and field.take(end, axis).any():
+                    touched.append(side)
+        if touched:
+            border = ", ".join(touched)
+            case.flag(f"the mask touches the border of what the network saw ({border}): look at it")
+        return {}
+
+
+def in_patient(labels: torch.Tensor) -> np.ndarray:
+    """The values of a volume, (1, x, y, z), towards left, posterior and superior: axial slices."""
+    return np.asarray(torch.as_tensor(Orientation(axcodes="LPS", labels=None)(labels.cpu())[0]))
+
+
+def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
+    """Draw the outline of each label of a mask, in a colour of its own, on the image.
+
+    The image is a photograph or a volume. Of a volume, up to ``most`` axial slices with mask are
+    shown from feet to head, each with its number; the patient's left is on the right, as
+    radiologists look at it.
+
+    Args:
+        image: MetaTensor, (1, x, y, z) volume, shown from its 0.5 to its 99.5 percentile; or
+            (3, x, y) photograph with values from 0 to 255.
+        mask: MetaTensor, (1, x, y[, z]) on the same grid: 0 background, and up to three labels, 1
+            to 3.
+        most: slices in the picture.
+
+    Returns:
+        (height, width, 3), unsigned 8-bit, the longer side of about 960 pixels.
+
+    >>> from monai.data import MetaTensor
+    >>> import torch
+    >>> disc = torch.zeros(1, 32, 32)
+    >>> disc[0, 8:24, 8:24] = 1
+    >>> overlay(MetaTensor(torch.zeros(3, 32, 32)), MetaTensor(disc)).shape
+    (960, 960, 3)
+    """
+    is_volume = image.ndim == 4
+    spacing = np.ones(2)
+    if is_volume:
+        to_axial = Orientation(axcodes="LPS", labels=None)
+        image, mask = to_axial(image), to_axial(mask)
+        spacing = affine_to_spacing(image.affine)[:2].numpy()
+        low, high = np.percentile(image.cpu().numpy(), [0.5, 99.5])
+        image = (255 * ((image - low) / max(high - low, 1e-12)).clip(0, 1)).repeat(3, 1, 1, 1)
+    else:
+        image, mask = image[..., None], mask[..., None]
+    values, labels = (each.cpu().numpy().astype(np.uint8) for each in (image, mask[0]))
+
+    # Up to so many of the slices with mask, evenly spread; of all where none has mask.
+    with_mask = np.flatnonzero(labels.any(axis=(0, 1)))
+    candidates = with_mask if with_mask.size else np.arange(labels.shape[-1])
+    places = np.linspace(0, candidates.size - 1, min(most, candidates.size)).round().astype(int)
+
+    # As many columns as rows, or one more, fill the picture's longer side.
+    columns = int(np.ceil(np.sqrt(places.size)))
+    rows = int(np.ceil(places.size / columns))
+    extent = np.array(labels.shape[:2]) * spacing
+    size = np.maximum(1, (extent * SIDE / columns / extent.max()).round().astype(int))
+    tiles = []
+    for index in candidates[places]:
+        picture = Image.fromarray(values[..., index].transpose(2, 1, 0))
+        tile = np.array(picture.resize(size, Image.Resampling.BILINEAR))
+        outline = Image.fromarray(labels[..., index].T)
+        enlarged = np.asarray(outline.resize(size, Image.Resampling.NEAREST))
+        for label, colour in enumerate(COLOURS, start=1):
+            # With the labels above: where one lies within another, its outline is drawn on that.
+            tile[find_boundaries(enlarged >= label, mode="thick")] = colour
+        drawn = Image.fromarray(tile)
+        if is_volume:
+            text = f"{index + 1} of {labels.shape[-1]}"
+            ImageDraw.Draw(drawn).text((5, 5), text, fill="white")
+        tiles.append(np.asarray(drawn))
+    return montage(np.stack(tiles), grid_shape=(rows, columns), fill=(0, 0, 0), channel_axis=-1)
+
+
+# ---- masks that name the images they were drawn on
+
+# Type 2: must be there, may be empty; de-identification often takes them away altogether.
+MAY_BE_EMPTY = (
+    "PatientID PatientName PatientBirthDate PatientSex AccessionNumber StudyID StudyDate StudyTime"
+).split()
+
+
+def write_dicom_seg(
+    mask: np.ndarray, files: Sequence[str | Path], path: str | Path, organ: str = "Prostate"
+) -> None:
+    """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51).
+
+    The segment is an anatomical structure (SNOMED CT 91723000) of the type ``organ``. The object,
+    which highdicom writes, joins the patient, the study and the frame of reference of the series,
+    and refers to every image of it. Slices without organ get no frame.
+
+    Args:
+        mask: (columns, rows, slices), gland where above 0, as the NIfTI volume of the series.
+        files: the DICOM files of the series, in the order of the slices; or the one that holds them
+            all.
+        path: to write to.
+        organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
+
+    Raises:
+        ValueError: when the mask has not the size of the volume in the files.
+        AttributeError: when the dictionary does not know the organ.
+    """
+    import highdicom
+    from pydicom import dcmread
+    from pydicom.sr.codedict import codes
+
+    sources = [dcmread(file, stop_before_pixels=True, force=True) for file in files]
+    for header in sources:
+        for name in MAY_BE_EMPTY:
+            header.setdefault(name, "")
+    # highdicom wants (slice, row, column).
+    frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
+    if frames_of(sources[0]) > 1:
+        # The order of the slices in which _read_frames read them.
+        grid: Any = highdicom.imread(files[0], lazy_frame_retrieval=True).get_volume_geometry()
+        frames = grid.flip_spatial(0).with_array(frames)
+    segment = highdicom.seg.SegmentDescription(
+        segment_number=1,
+        segment_label=organ,
+        segmented_property_category=codes.SCT.AnatomicalStructure,
+        segmented_property_type=getattr(codes.SCT, organ),
+        algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_identification=highdicom.AlgorithmIdentificationSequence(
+            name="monai_fairfl", family=codes.DCM.ArtificialIntelligence, version=__version__
+        ),
+    )
+    segmentation = highdicom.seg.Segmentation(
+        source_images=sources,
+        pixel_array=frames,
+        segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+        segment_descriptions=[segment],
+        series_instance_uid=highdicom.UID(),
+        series_number=1000,
+        sop_instance_uid=highdicom.UID(),
+        instance_number=1,
+        manufacturer="MONAI FairFL contributors",
+        manufacturer_model_name="monai_fairfl",
+        software_versions=__version__,
+        device_serial_number="none",
+        series_description=f"{organ}, automatic, not for clinical use",
+    )
+    segmentation.save_as(path)
+
+
+class SaveDicomSegd(CaseOutput):
+    """Writes ``NAME_seg.dcm`` for each case that came as DICOM.
+
+    Args:
+        keys: of the masks, ``(1, columns, rows, slices)``.
+        cases: of the run.
+        organ: see :func:`write_dicom_seg`.
+
+    >>> from pathlib import Path
+    >>> SaveDicomSegd("pred", Cases([], Path("volumes.json"))).organ
+    'Prostate'
+    """
+
+    def __init__(self, keys: KeysCollection, cases: Cases, organ: str = "Prostate"):
+        super().__init__(keys, cases)
+        self.organ = organ
+
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        if "series_instance_uid" not in case.results:
+            return {}
+        name = f"{case.name}_seg.dcm"
+        write_dicom_seg(pred[0].cpu().numpy(), case.files, self.folder / name, self.organ)
+        return {"dicom_seg": name}
+
+
+def frames_of(header: Any) -> int:
+    """The number of images in one DICOM file: more than one in an enhanced MR image."""
+    return int(header.get("NumberOfFrames") or 1)
+
+
+# ---- the answer of a run
+
+
+def answer_text(table: Mapping[str, Any]) -> str:
+    """The cases in columns, and below them what to look at.
+
+    Args:
+        table: what a run's ``volumes.json`` or ``ratios.json`` holds.
+
+    >>> line = {"case": "Case01", "status": "segmented", "millilitres": 41.26, "share": 0.01,
+    ...         "mask": "a_pred.nii.gz", "problems": [], "flags": ["at the border: look at it"]}
+    >>> for text in answer_text({"cases": [line], "files": None}).splitlines()[2:]:
+    ...     print(" ".join(text.split()))
+    Case01 41.3 ml a_pred.nii.gz
+    1 of 1 cases segmented. Before you use a mask, look at it.
+    Look at: Case01: at the border: look at it
+    """
+    lines = table["cases"]
+    rows = []
+    for line in lines:
+        size = f"{100 * line['share']:.2f} %" if "share" in line else "–"
+        if "millilitres" in line:
+            size = f"{line['millilitres']:.1f} ml"
+        if line.get("vertical_cup_to_disc_ratio"):
+            size += f", cup to disc {line['vertical_cup_to_disc_ratio']:.2f}"
+        rows.append([line["case"], size, line.get("mask", line["status"])])
+    segmented = sum(line["status"] == "segmented" for line in lines)
+    found = [text_of_table(["case", "size", "mask"], rows)]
+    found.append(f"{segmented} of {len(lines)} cases segmented. Before you use a mask, look at it.")
+    for line in lines:
+        for remark in [*line.get("flags", []), *line["problems"]]:
+            found.append(f"Look at: {line['case']}: {remark}")
+    if table["files"]:
+        found.append(count_of_files(table["files"]))
+    return "\n".join(found)

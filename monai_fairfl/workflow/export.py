@@ -6,34 +6,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
 from monai.data import save_net_with_metadata
-from torch import nn
+from monai.utils import optional_import
 
-from monai_fairfl.bundle.configuration import (
-    INFERENCE,
-    METADATA,
-    network_shape,
-    parsed_value,
-    read_keys,
-    read_metadata,
-    require_same_bundle,
-)
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.configuration import INFERENCE, METADATA, network_shape, parsed_value
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.model_files.recipe import (
-    IN_TORCHSCRIPT,
-    ModelRecipe,
-    acts,
-    network_for,
-    read_recipe,
-    state_of_file,
-    write_recipe_file,
-)
+from monai_fairfl.model_files import recipe as model_file
+from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.workflow.recipes import overlay_of, require_same_sections
 
 ONNX_KEY = "monai_fairfl.recipe"
@@ -67,54 +52,57 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     model, out, root = Path(model), Path(out), Path(bundle_root)
     if out.suffix not in (".ts", ".onnx", ""):
         raise ConfigError(
-            f"{out} must end in .ts (TorchScript) or .onnx; a name without an ending is the folder "
-            "of a bundle"
+            f"{out} must end in .ts or .onnx, or be a folder's name without an ending"
         )
     if out.exists():
         raise ConfigError(f"{out} is there already: name another file, or delete it first")
-    recipe = read_recipe(model)
+    recipe = model_file.read_recipe(model)
     if recipe is None:
-        raise ConfigError(
-            f"{model} has no recipe: nobody could know how to prepare images for the exported "
-            "model. Export the file that the training or the federation wrote"
-        )
-    require_same_bundle(model.name, recipe, root)
-    if not (root / INFERENCE).is_file():
-        raise ConfigError(f"{root} has no {INFERENCE}, whose network_def is exported")
-    config = ConfigParser(read_keys(root / INFERENCE))
-    for key, content in overlay_of(recipe, root, config).items():
-        config[key] = content
+        raise ConfigError(f"{model} has no recipe: export the file that the training wrote")
+    configuration.require_same_bundle(model.name, recipe, root)
+    config = ConfigParser(configuration.read_keys(root / INFERENCE))
+    config.update(overlay_of(recipe, root, config))
     # The weights would also fit a network with another activation.
     require_same_sections(model.name, recipe, root, config)
     parser = ConfigParser({**config.get(), "bundle_root": str(root), "ckpt_path": str(model)})
     # A constructor may raise anything, and so may load_state_dict.
     try:
-        weights = state_of_file(model)
-        network = network_for(parser.get_parsed_content("network_def"), weights).eval()
+        weights = model_file.state_of_file(model)
+        network = model_file.network_for(parser.get_parsed_content("network_def"), weights).eval()
         network.load_state_dict(dict(weights))
-    except ConfigError:
-        raise
     except Exception as error:
         raise ConfigError(f"{model} is not a model of {root}: {in_words(error)}") from error
     # All that may be refused comes before anything is written.
     plain = json.dumps(recipe.state_dict())
     if out.suffix == ".onnx":
-        program = _onnx_program(network, network_shape(root, parser))
+        # torch.onnx needs onnxscript, and reports less clearly that it is missing.
+        if not optional_import("onnxscript")[1]:
+            raise ConfigError("ONNX needs the extra onnx: pip install 'monai-fairfl[onnx]'")
+        program: Any = torch.onnx.export(
+            network,
+            # An example of two images: a batch of one would be exported as a fixed size.
+            (torch.zeros((2, *network_shape(root, parser)[1:])),),
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            input_names=["image"],
+            output_names=["pred"],
+            verbose=False,
+        )
         program.model.metadata_props[ONNX_KEY] = plain
         out.parent.mkdir(parents=True, exist_ok=True)
         program.save(str(out))
         return recipe
-    inference = json.dumps(_with_values(config.get(), root / INFERENCE, recipe), indent=4)
+    # A program that builds the preprocessing without looking for a model gets its values, too.
+    if unknown := sorted(recipe.values.keys() - config.get().keys()):
+        raise ConfigError(f"{root / INFERENCE} does not have {unknown}: use the model's bundle")
+    config.update(dict(recipe.values))
+    inference = json.dumps(config.get(), indent=4)
     metadata = _of_whole_images(root, parser)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".ts":
-        save_net_with_metadata(
-            torch.jit.script(network),
-            str(out),
-            include_config_vals=False,
-            meta_values=metadata,
-            more_extra_files={IN_TORCHSCRIPT: plain.encode(), INFERENCE.name: inference.encode()},
-        )
+        extra = {model_file.IN_TORCHSCRIPT: plain.encode(), INFERENCE.name: inference.encode()}
+        # Without the values of this machine and without the time.
+        save_net_with_metadata(torch.jit.script(network), str(out), False, False, metadata, extra)
         return recipe
     for name in ("configs", "docs", "scripts"):
         if (root / name).is_dir():
@@ -124,38 +112,8 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         shutil.copy(root / "LICENSE", out)
     (out / INFERENCE).write_text(inference + "\n")
     (out / METADATA).write_text(json.dumps(metadata, indent=4, ensure_ascii=False) + "\n")
-    (out / "models").mkdir()
-    shutil.copy(model, out / "models" / "model.pt")
-    write_recipe_file(out / "models" / "model.pt", recipe)
+    model_file.save_model_file(out / "models" / "model.pt", weights, recipe)
     return recipe
-
-
-def _with_values(config: Any, file: Path, recipe: ModelRecipe) -> Mapping[str, Any]:
-    """A bundle's configuration with the values of the recipe in place of ``$@recipe['KEY']``.
-
-    A program that builds ``preprocessing`` without looking for a model gets the model's values,
-    too.
-
-    Raises:
-        ConfigError: when the recipe has a value that the configuration does not know, or for which
-            it has another one.
-    """
-    for key, value in recipe.values.items():
-        if key not in config:
-            raise ConfigError(
-                f"the model was trained with {key} {value!r}, which {file} does not know: merge "
-                f"the configuration files of its training into a copy of the bundle "
-                f"({', '.join(recipe.files) or 'not recorded'}), and name the copy with --bundle"
-            )
-        from_recipe = f"$@recipe['{key}']"
-        if config[key] == from_recipe:
-            config[key] = value
-        elif not acts(config[key]) and config[key] != value:
-            raise ConfigError(
-                f"{file} has {key} {config[key]!r}, and the model was trained with {value!r}: "
-                f'write "{from_recipe}" there, which is the value of each model'
-            )
-    return config
 
 
 def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
@@ -173,22 +131,16 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     Raises:
         ConfigError: when the bundle has no metadata, or they lack that shape.
     """
-    metadata = read_metadata(bundle_root)
-    try:
-        image = metadata["network_data_format"]["inputs"]["image"]
-        shape = image["spatial_shape"]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{bundle_root / METADATA} must give network_data_format.inputs.image.spatial_shape, "
-            f"which programs that load a bundle read: {error!r}"
-        ) from error
+    metadata = configuration.read_metadata(bundle_root)
+    configuration.input_shape(bundle_root)  # refuses metadata without it
+    image = metadata["network_data_format"]["inputs"]["image"]
     inferer = parsed_value(parser, "inferer")
     inferer = getattr(inferer, "inferer", inferer)
     # A slice inferer knows the axis that it goes along, and the network does not see.
     axis = getattr(inferer, "spatial_dim", None)
     if axis is None and parsed_value(parser, "network_def#spatial_dims") != 3:
         return metadata
-    shape.insert(2 if axis is None else axis, "*")
+    image["spatial_shape"].insert(2 if axis is None else axis, "*")
     seen = network_shape(bundle_root, parser)[1]
     image["num_channels"] = channels = seen // (2 * getattr(inferer, "neighbours", 0) + 1)
     # The slice itself lies between its neighbours.
@@ -197,24 +149,3 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     if first > 0:
         image["channel_def"] = dict(enumerate(names[first : first + channels]))
     return metadata
-
-
-def _onnx_program(network: nn.Module, shape: tuple[int, ...]) -> Any:
-    # torch.onnx needs onnxscript, and reports less clearly that it is missing.
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("ONNX needs the extra onnx: pip install 'monai-fairfl[onnx]'") from error
-    program = torch.onnx.export(
-        network,
-        # An example of two images: a batch of one would be exported as a fixed size.
-        (torch.zeros((2, *shape[1:])),),
-        dynamo=True,
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        input_names=["image"],
-        output_names=["pred"],
-        verbose=False,
-    )
-    if program is None:
-        raise ConfigError(f"PyTorch made no ONNX program of {type(network).__name__}")
-    return program

@@ -7,46 +7,48 @@ Every file of the folder is used, or an image that is refused with the reason, o
 
 from __future__ import annotations
 
-import logging
+import os
 import shutil
-import signal
-import sys
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import nibabel as nib
 import numpy as np
+from monai.data.utils import affine_to_spacing
+from monai.utils import optional_import
 from PIL import Image
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
+from monai_fairfl.data import image_files
 from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.data.image_files import (
-    count_of_files,
-    fault_of,
-    files_under,
-    forms_fault,
-    has_qform,
-    has_sform,
-    header_fault,
-    is_nifti,
-    is_picture,
-    kind_of_image,
-    read_nifti,
-    sort_files,
-    stem,
-)
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.workflow.cases import Case, Cases, why_unreadable
-from monai_fairfl.workflow.dicom import dicom_cases, plane_remark
+from monai_fairfl.workflow.cases import Case, Cases, frames_of, why_unreadable
 
 SCRATCH_PREFIX = ".volumes-"
+MODES = ("L", "LA", "P", "RGB", "RGBA")  # of Pillow, with 8 bits
 LEAST_COLOUR = 8  # of 255, between a pixel's channels; compression of a grey picture stays below
 SMALLEST_SIDE = 32  # pixels
-
-logger = logging.getLogger(__name__)
+MOST_NAMED = 5  # images, where there is no table
+GRID_TAGS = "Rows Columns PixelSpacing ImageOrientationPatient".split()
+# What one series has one value of (DICOM PS3.3 C.7.1 to C.7.4).
+OWNER_TAGS = "PatientID StudyInstanceUID FrameOfReferenceUID".split()
+TAGS = (
+    "SeriesInstanceUID SeriesNumber SeriesDescription Modality ImageType NumberOfFrames "
+    "PhotometricInterpretation ImagePositionPatient"
+).split() + [*OWNER_TAGS, *GRID_TAGS]
+MODALITIES_WITHOUT_IMAGES = "AU DOC KO PLAN PR REG RTDOSE RTPLAN RTRECORD RTSTRUCT SEG SR".split()
+FEWEST_SLICES = 3  # below, it is a localiser
+TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wrong step does not
+SAME_POSITION = 0.01  # mm
+# The axis of slices is the one of this many times the spacing of the others.
+FACTOR_OF_SLICES = 1.5
+PLANES = ("sagittal", "coronal", "")  # of slices that are stacked along each axis; of axial ones
+DICOM_TO_NIFTI = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 def find_images(
@@ -65,7 +67,7 @@ def find_images(
     converted to NIfTI beside the report, so that the network reads images one way, and the copy is
     removed at the end of the run. What fails a check becomes a skipped case; so does a folder that
     may not be read, and a file that may not be read and may be an image. All other images, such as
-    volumes of other formats and NIfTI files in subfolders, are named in the log and the table.
+    volumes of other formats and NIfTI files in subfolders, are named in the table.
 
     Args:
         folder: with NIfTI files, DICOM files in folders of any depth and mixture, or both.
@@ -83,7 +85,7 @@ def find_images(
 
     Raises:
         DataError: no such folder, or nothing in it.
-        ConfigError: the report is to lie in it, or its folder cannot be made.
+        ConfigError: the report is to lie in it.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -92,17 +94,9 @@ def find_images(
     >>> [case.name for case in find_images(f"{root}/alder", f"{root}/volumes.json")]
     ['Case00', 'Case01']
     """
+
     with errors_in_one_line():
-        search = _Search(Path(folder), Path(report), is_nifti, "NIfTI")
-        scratch = _scratch_folder(search.report.parent)
-        search.check(pattern, _check_volume)
-        others = [path for path in search.files if not is_nifti(path)]
-        taken = [case.name for case in search.cases]
-        copies = Path(scratch.name)
-        found = dicom_cases(search.folder, others, copies, modality, series, taken)
-        search.cases += found[0]
-        search.left_out |= found[1]
-        return search.end(scratch)
+        return _find(Path(folder), Path(report), pattern, _check_volume, (modality, series))
 
 
 def find_photographs(
@@ -111,7 +105,7 @@ def find_photographs(
     """Find the photographs of a folder, and check that each can be used.
 
     A photograph is a PNG, JPEG, TIFF or BMP, in colour. Pictures of other formats, and those in
-    subfolders, are named in the log and the table.
+    subfolders, are named in the table.
 
     Args:
         folder: of photographs.
@@ -125,7 +119,7 @@ def find_photographs(
 
     Raises:
         DataError: no such folder, or nothing in it.
-        ConfigError: the report is to lie in it, or its folder cannot be made.
+        ConfigError: the report is to lie in it.
 
     >>> find_photographs("/no/such/folder", "table.json")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -133,134 +127,95 @@ def find_photographs(
     monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
     with errors_in_one_line():
-        search = _Search(Path(folder), Path(report), is_picture, "PNG")
-        search.check(pattern, lambda case: _check_photograph(case, stereo))
-        return search.end()
+        check = partial(_check_photograph, stereo=stereo)
+        return _find(Path(folder), Path(report), pattern, check)
 
 
-@dataclass
-class _Search:
-    """The files of a folder, and the cases that are made of them.
+def _find(
+    folder: Path,
+    report: Path,
+    pattern: str,
+    check: Callable[[Case], None],
+    dicom: tuple[str, str] | None = None,
+) -> Cases:
+    """Make a case of each image of a folder, and sort every file into one of the three.
 
     Args:
         folder: of the images.
         report: file of the run's table, in the folder of the outputs.
-        is_kind: whether a file's name is that of an image that is read.
-        kind: its format, to which others are to be converted.
-        cases: that were found.
-        left_out: path of an image that is no case -> why.
-
-    Raises:
-        DataError: no such folder.
-        ConfigError: the report is to lie in it, or its folder cannot be made.
+        pattern: of file names.
+        check: raises an error where an image cannot be used.
+        dicom: of volumes, modality and description of series that are used, too.
     """
-
-    folder: Path
-    report: Path
-    is_kind: Callable[[Path], bool]
-    kind: str
-    cases: list[Case] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.folder, self.report = self.folder.expanduser(), self.report.expanduser()
-        outputs = self.report.parent
-        if not self.folder.is_dir():
-            raise DataError(f"{self.folder} is not a folder: name another with --dataset_dir")
-        if self.folder.resolve() == outputs.resolve():
-            raise ConfigError(
-                f"{self.folder} is the folder of the images and of the outputs, which the next run "
-                "would take for images; name another one with --output_dir"
-            )
-        try:
-            outputs.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"{outputs} cannot be the folder of the outputs ({error}): name another one with "
-                "--output_dir"
-            ) from error
-        self.files = sorted(files_under(self.folder, self._note_folder))
-        inside = outputs.resolve()
-        if self.folder.resolve() in inside.parents:
-            self.files = [path for path in self.files if inside not in path.resolve().parents]
-
-    def _note_folder(self, error: OSError) -> None:
-        path = Path(error.filename)
-        name = "_".join(path.relative_to(self.folder).parts) or path.name
-        case = Case(name, source=str(path))
-        case.skip(why_unreadable(error))
-        self.cases.append(case)
-
-    def check(self, pattern: str, check: Callable[[Case], None]) -> None:
-        """Make a case of each image; ``check`` raises an error where it cannot be used."""
-        try:
-            chosen = set(self.folder.glob(pattern))
-        except (NotImplementedError, ValueError) as error:
-            raise ConfigError(
-                f"pattern {pattern!r} is none of file names, such as *.nii.gz: {error}"
-            ) from error
-        for path in self.files:
-            if path not in chosen or not self.is_kind(path) or path.name.startswith("."):
-                continue
-            if "_segmentation" in path.name.lower():
-                continue
-            case = Case(stem(path), source=str(path), image=str(path), files=(str(path),))
-            self.cases.append(case)
+    folder, report = folder.expanduser(), report.expanduser()
+    outputs = report.parent.resolve()
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: name another with --dataset_dir")
+    if folder.resolve() == outputs:
+        raise ConfigError(f"{folder} is of images, not of outputs: name another with --output_dir")
+    outputs.mkdir(parents=True, exist_ok=True)
+    cases: list[Case] = []
+    inside = outputs if folder.resolve() in outputs.parents else None
+    found = image_files.files_under(
+        folder, lambda error: cases.append(_unreadable(folder, Path(error.filename), error))
+    )
+    files = [path for path in sorted(found) if inside not in path.resolve().parents]
+    is_kind = image_files.is_nifti if dicom else image_files.is_picture
+    chosen = set(folder.glob(pattern))
+    reasons: dict[str, str] = {}
+    for path in files:
+        if path.name.startswith(".") or not is_kind(path):
+            continue
+        if "_segmentation" in path.name.lower():
+            reasons[str(path)] = "it is a mask by its name"
+        elif path not in chosen:
+            reasons[str(path)] = f"only {pattern} of {folder} is read: move or rename it"
+        else:
+            case = Case(image_files.stem(path), str(path), image=str(path), files=(str(path),))
+            cases.append(case)
             # Readers have many ways to refuse a damaged file; MemoryError is one.
             try:
                 check(case)
             except Exception as error:
                 case.skip(why_unreadable(error))
+    scratch = None
+    if dicom is not None:
+        # Copies of images that a killed run left.
+        for left in outputs.glob(f"{SCRATCH_PREFIX}*"):
+            shutil.rmtree(left)
+        scratch = TemporaryDirectory(dir=outputs, prefix=SCRATCH_PREFIX)
+        others = [path for path in files if not is_kind(path)]
+        series, of_no_series = dicom_cases(folder, others, Path(scratch.name), *dicom)
+        cases += series
+        reasons |= of_no_series
 
-    def end(self, scratch: TemporaryDirectory[str] | None = None) -> Cases:
-        """Sort every file into one of the three, and name the images that are no case.
+    first: dict[str, Case] = {}
+    for case in cases:
+        if first.setdefault(case.name, case) is not case:
+            other = first[case.name].source
+            case.name = Path(case.source).name
+            case.skip(f"its outputs would have the names of {other}'s; rename one of the two")
+        if not case.image:
+            reasons |= dict.fromkeys(case.files, case.problems[-1])
+    used = {file for case in cases if case.image for file in case.files}
+    convert = f"convert it to {'NIfTI' if dicom else 'PNG'}"
+    known = image_files.sort_files(map(str, files), used, reasons, convert)
+    if not cases:
+        refused = list(known["refused"].items())[:MOST_NAMED]
+        named = "".join(f"\n{file}: {why}" for file, why in refused)
+        raise DataError(
+            f"no images in {folder}: name the folder that holds them, with --dataset_dir. "
+            f"{image_files.count_of_files(known)}{named}"
+        )
+    return Cases(sorted(cases, key=lambda case: case.name), report, scratch, known)
 
-        Raises:
-            DataError: when there is no case.
-        """
-        first: dict[str, Case] = {}
-        for case in self.cases:
-            if first.setdefault(case.name, case) is not case:
-                other = first[case.name].source
-                if not case.series:
-                    case.name = Path(case.source).name
-                case.skip(
-                    f"its outputs would have the names of those of {other}; rename one of "
-                    "the two"
-                )
-        used: set[str] = set()
-        for case in self.cases:
-            if case.image:
-                used.update(case.files)
-            else:
-                self.left_out.update(dict.fromkeys(case.files, case.problems[-1]))
-        # Reason -> one of the images that it is of.
-        first_of: dict[str, Path] = {}
-        for path in self.files:
-            known = str(path) in used or str(path) in self.left_out
-            if not known and kind_of_image(path):
-                self.left_out[str(path)] = reason = self._reason(path)
-                first_of.setdefault(reason, path)
-        notes = [f"{path}: {reason}" for reason, path in first_of.items()]
-        files = sort_files(map(str, self.files), used, self.left_out, "")
-        if not self.cases:
-            raise DataError(
-                f"no images in {self.folder}: name the folder that holds them, with --dataset_dir. "
-                f"{'; '.join([count_of_files(files), *notes])}"
-            )
-        for note in notes:
-            logger.warning("not used: %s", note)
-        return Cases(sorted(self.cases, key=lambda case: case.name), self.report, scratch, files)
 
-    def _reason(self, path: Path) -> str:
-        """Why an image that nothing was made of is no case."""
-        if "_segmentation" in path.name.lower():
-            return "it is a mask by its name"
-        if not self.is_kind(path):
-            return f"convert it to {self.kind}"
-        if path.parent != self.folder:
-            return f"it lies in a subfolder, {path.parent}: name that, or move the file"
-        return "its name is not as in the pattern of names"
+def _unreadable(folder: Path, path: Path, error: Exception) -> Case:
+    """A file or a folder that may be an image, and cannot be read."""
+    case = Case("_".join(path.relative_to(folder).parts) or path.name, str(path))
+    case.files = (str(path),)
+    case.skip(why_unreadable(error))
+    return case
 
 
 def _check_volume(case: Case) -> None:
@@ -269,32 +224,20 @@ def _check_volume(case: Case) -> None:
     Raises:
         DataError: why it cannot be segmented.
     """
-    nifti, values = read_nifti(case.image)
+    nifti, values = image_files.read_nifti(case.image)
     if values.ndim != 3 or values.dtype.kind not in "biuf":
-        raise DataError(
-            f"{values.ndim}D with shape {values.shape} and type {values.dtype}; store one 3D "
-            "volume of real numbers"
-        )
+        raise DataError(f"{values.dtype} of shape {values.shape}; store one 3D volume of numbers")
     # The network reads 32-bit numbers: what is beyond their range becomes infinite, and what is too
     # small for them 0.
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
-    if lost := int(values.size - np.isfinite(values).sum()):
-        raise DataError(f"{lost} values that are not finite as 32-bit numbers; convert it again")
-    if not values.size or values.min() == values.max():
-        raise DataError(f"the same value in all {values.size} voxels; convert it again")
-    # False also for what is not a number.
-    if not abs(np.linalg.det(nifti.affine[:3, :3])) > 0:
-        raise DataError(f"an affine without volume, {nifti.affine.tolist()}; convert it again")
-    if fault := header_fault(nifti):
-        raise DataError(fault)
-    if not has_sform(nifti) and not has_qform(nifti):
-        case.note(
-            "no orientation stored (sform_code and qform_code are 0); it is taken for "
-            f"{''.join(nib.aff2axcodes(nifti.affine))}: look at the overlay, and convert it again "
-            "with its orientation"
-        )
-    elif fault := forms_fault(nifti):
+    if not np.isfinite(values).all() or values.min() == values.max():
+        raise DataError("values not finite as 32-bit numbers, or all the same; export it again")
+    if fault := image_files.header_fault(nifti):
+        raise DataError(f"it {fault}")
+    if not image_files.has_sform(nifti) and not image_files.has_qform(nifti):
+        case.note("no orientation stored: look at the overlay")
+    if fault := image_files.forms_fault(nifti):
         case.note(f"it {fault}; the sform is used here: look at the overlay")
     if remark := plane_remark(nifti.affine):
         case.note(remark)
@@ -307,27 +250,18 @@ def _check_photograph(case: Case, stereo: bool | None) -> None:
         DataError: why it cannot be outlined.
     """
     with Image.open(case.image) as image:
-        fault = fault_of(image)
+        if fault := image_files.fault_of(image):
+            raise DataError(f"it {fault}")
         frames, mode = getattr(image, "n_frames", 1), image.mode
         pixels = np.asarray(image.convert("RGB"))
     height, width = pixels.shape[:2]
-    if frames > 1:
-        raise DataError(f"{frames} pictures in one file; store each in a file of its own")
-    if fault:
-        raise DataError(fault)
-    if mode not in ("L", "LA", "P", "RGB", "RGBA"):
-        raise DataError(f"mode {mode!r} instead of colour of 8 bits; export the colour photograph")
+    if frames > 1 or mode not in MODES or not in_colour(pixels):
+        what = f"{frames} picture(s) of mode {mode}, or no colour"
+        raise DataError(f"{what}; export one colour photograph of 8 bits")
     if min(width, height) < SMALLEST_SIDE:
         raise DataError(f"{width} x {height} pixels; export it at full size")
-    if (pixels == pixels[0, 0]).all():
-        raise DataError(f"the same colour in all {width} x {height} pixels; export it again")
-    if not in_colour(pixels):
-        raise DataError("no colour; a fundus photograph is orange to red: export it in colour")
     if stereo is None and is_pair(width, height):
-        case.note(
-            "taken for a stereo pair by its shape: only the left half is used; for single views "
-            "--stereo False"
-        )
+        case.note("used is the left half, as of a stereo pair; for single views --stereo False")
 
 
 def in_colour(pixels: np.ndarray) -> bool:
@@ -339,17 +273,228 @@ def in_colour(pixels: np.ndarray) -> bool:
     return bool(np.ptp(pixels, axis=2).max() >= LEAST_COLOUR)
 
 
-def _scratch_folder(outputs: Path) -> TemporaryDirectory[str]:
-    """Make a folder for copies of images, in that of the outputs, where images of patients may be.
+# ---- DICOM series
 
-    Those that killed runs left there are removed. A SIGTERM from now on ends Python in order, which
-    removes this one.
+
+def dicom_cases(
+    folder: Path, files: Iterable[Path], scratch: Path, modality: str, series: str
+) -> tuple[list[Case], dict[str, str]]:
+    """Make a case of every DICOM series of a folder, and of all that may be one and is unreadable.
+
+    Args:
+        folder: that was searched with its sub-folders.
+        files: that lie in it.
+        scratch: where usable series are written as NIfTI.
+        modality: that a series must have.
+        series: pattern of the SeriesDescription.
+
+    Returns:
+        The cases; and DICOM file -> why it is of no case.
     """
-    for leftover in outputs.glob(f"{SCRATCH_PREFIX}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    # Only the main thread may set a handler, and a handler of somebody else stays.
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        # 128 and its number: what a shell reports of a process that the signal ended.
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    return TemporaryDirectory(dir=outputs, prefix=SCRATCH_PREFIX)
+    dicom = [path for path in files if _is_dicom(path)]
+    if not dicom:
+        return [], {}
+    if not (optional_import("pydicom")[1] and optional_import("highdicom")[1]):
+        case = Case("DICOM", source=str(folder), files=tuple(map(str, dicom)))
+        case.skip("DICOM needs pydicom and highdicom: pip install 'monai-fairfl[dicom]'")
+        return [case], {}
+    from pydicom import dcmread  # an extra
+
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    cases: list[Case] = []
+    left_out: dict[str, str] = {}
+    unreadable: list[Path] = []
+    for path in dicom:
+        # pydicom raises many kinds of errors for broken files, also when a tag is first used.
+        try:
+            header = dcmread(path, stop_before_pixels=True, force=True, specific_tags=TAGS)
+            uid = header.SeriesInstanceUID
+            kind, description = header.get("Modality"), str(header.get("SeriesDescription") or "")
+        except Exception as error:
+            cases.append(_unreadable(folder, path, error))
+            unreadable.append(path)
+            continue
+        # Programs that remove names may give a report the series of its images.
+        if kind in MODALITIES_WITHOUT_IMAGES:
+            left_out[str(path)] = f"it holds no image, but {kind}"
+        elif not fnmatch(description.lower(), series.lower()):
+            left_out[str(path)] = f"the description of its series is not {series}"
+        else:
+            found[uid].append(header)
+
+    for uid, headers in found.items():
+        paths = tuple(header.filename for header in headers)
+        parent = Path(os.path.commonpath([Path(path).parent for path in paths]))
+        number, parts = headers[0].get("SeriesNumber") or "", parent.relative_to(folder).parts
+        names = ["_".join(parts), "_".join([*parts, f"series{number}"]), "_".join([*parts, uid])]
+        taken = {case.name for case in cases}
+        name = next(name for name in names if name and name not in taken)
+        case = Case(name, source=str(parent), files=paths)
+        case.results["series_instance_uid"] = uid
+        case.results["series_description"] = str(headers[0].get("SeriesDescription") or "")
+        cases.append(case)
+        _convert(case, headers, modality, scratch)
+        # Files beside the series may be its first or last slices.
+        parents = {Path(path).parent for path in paths}
+        beside = [path.name for path in unreadable if path.parent in parents]
+        if case.image and beside:
+            case.note(f"may lack slices at an end: {', '.join(beside)} beside it cannot be read")
+    return cases, left_out
+
+
+def _is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM by its name or by how it begins, or may be and cannot be read."""
+    if path.name == "DICOMDIR" or path.name.startswith("."):
+        return False
+    try:
+        # A broken link, too, if its name says so, which is then named as unreadable.
+        return image_files.is_named_as_dicom(path.name) or (
+            path.is_file() and image_files.begins_as_dicom(path)
+        )
+    except OSError:
+        return image_files.may_be_dicom(path.name)
+
+
+def _convert(case: Case, headers: Sequence[Any], modality: str, scratch: Path) -> None:
+    """Give the case its files in order and its image, or note why there is none."""
+    path = scratch / f"{headers[0].SeriesInstanceUID}.nii"
+    try:
+        in_order = _in_order(headers, modality)
+        case.files = tuple(header.filename for header in in_order)
+        volume = _read_slices(in_order) if len(in_order) > 1 else _read_frames(case.files[0])
+        # Both forms, as the mask gets those of this copy; code 1 is that of a scanner.
+        volume.set_sform(volume.affine, code=1)
+        volume.set_qform(volume.affine, code=1)
+        nib.save(volume, path)
+        case.image = str(path)
+        _check_volume(case)
+    except OSError as error:
+        case.skip(f"{error}; make room in {scratch.parent}, or name another folder of outputs")
+    except Exception as error:  # of pydicom and highdicom, too
+        case.skip(why_unreadable(error, "export it again, uncompressed, an image a file"))
+
+
+def _read_slices(headers: Sequence[Any]) -> nib.Nifti1Image:
+    """A series as a volume (columns, rows, slices), rescaled by its slopes and intercepts.
+
+    Args:
+        headers: of its files, in the order of the slices, two or more.
+    """
+    from pydicom import dcmread
+    from pydicom.pixels import apply_rescale
+    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+    slices = []
+    for header in headers:
+        try:
+            dataset = dcmread(header.filename, force=True)
+            # A data set without the header of a file, whose pixels are then not compressed.
+            is_implicit, _ = dataset.original_encoding
+            plain = ImplicitVRLittleEndian if is_implicit else ExplicitVRLittleEndian
+            dataset.file_meta.setdefault("TransferSyntaxUID", plain)
+            slices.append(apply_rescale(dataset.pixel_array, dataset).astype(np.float32))
+        except Exception as error:
+            raise ValueError(f"{Path(header.filename).name} cannot be decoded") from error
+    # DICOM PS3.3 C.7.6.2.1.1 in plane; from slice to slice the mean step. DICOM's axes point to
+    # left and posterior, NIfTI's to right and anterior.
+    first, last = (np.array(headers[end].ImagePositionPatient, dtype=float) for end in (0, -1))
+    row, column = np.array(headers[-1].ImageOrientationPatient, dtype=float).reshape(2, 3)
+    rows, columns = map(float, headers[-1].PixelSpacing)
+    step = (last - first) / (len(headers) - 1)
+    affine = nib.affines.from_matvec(np.stack([row * columns, column * rows, step], axis=1), first)
+    return nib.Nifti1Image(np.stack(slices, axis=-1).swapaxes(0, 1), DICOM_TO_NIFTI @ affine)
+
+
+def _read_frames(file: str) -> nib.Nifti1Image:
+    """A DICOM file of several frames (enhanced MR) as :func:`_read_slices` reads slices.
+
+    Args:
+        file: its frames in any order.
+
+    Raises:
+        ValueError: they are no evenly spaced stack of one image each.
+    """
+    import highdicom
+
+    image = highdicom.imread(file)
+    stack = image.get_volume(dtype=np.float32, apply_real_world_transform=False)
+    # highdicom's (slice, row, column) is a right-handed system; ours is (column, row, slice).
+    stack = stack.flip_spatial(0)
+    affine = DICOM_TO_NIFTI @ stack.affine[:, [2, 1, 0, 3]]
+    return nib.Nifti1Image(stack.array.transpose(2, 1, 0), affine)
+
+
+def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
+    """Sort the headers of a series by the order of their slices.
+
+    Raises:
+        DataError: why the series cannot be segmented: its kind, its owner, its grid, or the places
+            of its slices, which must be parallel, at even distances, on one grid.
+    """
+    for tag, expected in (("Modality", modality), ("PhotometricInterpretation", "MONOCHROME2")):
+        for header in headers:
+            if header.get(tag) != expected:
+                raise DataError(f"{tag} {header.get(tag)}, not {expected}; leave the series out")
+    slices = sum(map(frames_of, headers))
+    if slices > len(headers) > 1:
+        raise DataError("several files of several frames (NumberOfFrames); keep one of them")
+    is_localiser = any("LOCALIZER" in (header.get("ImageType") or ()) for header in headers)
+    if slices < FEWEST_SLICES or is_localiser:
+        raise DataError(f"a localiser, or {slices} slice(s) as of one; leave the series out")
+    # An anonymiser that gives every series the same UID mixes them. Values that are empty or not
+    # there are left out: de-identification removes them.
+    for tag in OWNER_TAGS:
+        owners = {header.get(tag) for header in headers} - {None, ""}
+        if len(owners) > 1:
+            raise DataError(f"{len(owners)} values of {tag} in one series; export each as its own")
+    if slices > len(headers):
+        return list(headers)  # the geometry of frames is highdicom's to check
+
+    names = [Path(header.filename).name for header in headers]
+    grid = {}
+    for tag in (*GRID_TAGS, "ImagePositionPatient"):
+        for header, name in zip(headers, names, strict=True):
+            if header.get(tag) in (None, ""):
+                raise DataError(f"{name} lacks {tag}; send the series again, with its geometry")
+        values = grid[tag] = np.array([header.get(tag) for header in headers], dtype=float)
+        if tag in GRID_TAGS and not np.allclose(values, values[0], rtol=1e-4, atol=1e-3):
+            raise DataError(f"slices of different {tag}; send one series for each")
+    # (column, row, slice) is a right-handed system. The normal of two perpendicular unit vectors is
+    # a unit vector; not a number is none.
+    normal = np.cross(*grid["ImageOrientationPatient"][0].reshape(2, 3))
+    if not abs(np.linalg.norm(normal) - 1) < 1e-2 or not (grid["PixelSpacing"] > 0).all():
+        raise DataError("axes that are not perpendicular, or without length; export it again")
+    order = np.argsort(grid["ImagePositionPatient"] @ normal, kind="stable")
+    # The two files whose step is most unlike the others.
+    steps = np.diff(grid["ImagePositionPatient"][order], axis=0)
+    usual = np.median(steps, axis=0)
+    deviations = np.linalg.norm(steps - usual, axis=1)
+    step, worst = np.linalg.norm(usual), int(deviations.argmax())
+    if deviations[worst] > TOLERANCE * step or step < SAME_POSITION:
+        raise DataError(
+            f"from {names[order[worst]]} to {names[order[worst + 1]]} are "
+            f"{np.linalg.norm(steps[worst]):.4g} mm, between most others {step:.4g} mm: slices are "
+            "missing, double or beside the line; send the series again, or leave it out"
+        )
+    return [headers[index] for index in order]
+
+
+def plane_remark(affine: np.ndarray) -> str:
+    """Return a remark on slices that are not axial; empty for axial ones.
+
+    A header of NIfTI seldom stores along which axis slices are stacked. It is the axis of by far
+    the largest spacing; else the third one, as converters from DICOM write it. Slices that are
+    tilted by more than 45 degrees count as those of the plane that is nearer.
+
+    >>> plane_remark(np.diag([0.5, 0.5, 3.0, 1.0]))
+    ''
+    >>> plane_remark(np.diag([3.0, 0.5, 0.5, 1.0]))[:15]
+    'sagittal slices'
+    """
+    spacing = affine_to_spacing(affine)
+    _, second, largest = sorted(spacing)
+    stacked = int(spacing.argmax()) if largest > FACTOR_OF_SLICES * second else 2
+    plane = PLANES[int(np.abs(affine[:3, stacked]).argmax())]
+    return plane and (
+        f"{plane} slices, and the network was trained on axial ones; look at the overlay"
+    )

@@ -1,9 +1,13 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a model was trained: recorded where it is trained, compared and used where it is used.
+"""What a bundle's configurations call: of the model's recipe, the data, the network, processes.
 
+How a model was trained is recorded where it is trained, and compared and used where it is used:
 ``train.json`` calls :func:`training_recipe`, and ``inference.json`` and ``evaluate.json`` have the
 values of a :class:`ModelValues`.
+
+In several processes, each with a GPU of its own, which ``torchrun`` starts and ``multi_gpu_*.json``
+joins, each process trains on its share of the images, and PyTorch averages the gradients.
 """
 
 from __future__ import annotations
@@ -11,27 +15,27 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
-import warnings
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
+import torch
 from monai.bundle import ConfigParser
+from torch import nn
 
-from monai_fairfl.bundle.configuration import (
-    TRAIN,
-    calling_config_files,
-    calling_parser,
-    errors_in_one_line,
-    parsed_value,
-    read_configs,
-    read_metadata,
-    require_same_bundle,
-)
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files.parts import OF_FILES, acts, refused_in
-from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.configuration import TRAIN, calling_parser, parsed_value, read_configs
+from monai_fairfl.data import check_cases
+from monai_fairfl.data.layouts import CaseFiles
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.model_files import recipe as model_file
+from monai_fairfl.model_files.parts import OF_FILES, refused_in
+from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.model_files.recipe import write_recipe_file as write_recipe_file
 from monai_fairfl.utils.files import sha256_of, write_atomically
 
 DESCRIPTION = "_desc_"
@@ -41,15 +45,13 @@ INFERER = "validate#inferer"
 OF_EACH_KEY = ("mode", "padding_mode", "align_corners", "anti_aliasing", "dtype")
 """Arguments of MONAI's transforms with a value for each of several keys."""
 
-FREE_INFERER_ARGUMENTS = frozenset(
-    {"mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"}
+FREE_INFERER_ARGUMENT = re.compile(
+    "inferer#(mirror_axes|overlap|mode|sw_batch_size|sw_device|device|progress)(#|$)"
 )
-"""Arguments of an inferer that may differ from run to run."""
+"""An argument of an inferer that may differ from run to run."""
 
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
-
-_DISABLED = object()
 
 logger = logging.getLogger(__name__)
 
@@ -86,12 +88,12 @@ def training_recipe(
     ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root).absolute()
-    with errors_in_one_line():
-        metadata = read_metadata(root)
+    with configuration.errors_in_one_line():
+        metadata = configuration.read_metadata(root)
         plain = _plain_values(values)
     parser = calling_parser() or ConfigParser({})
     files = {}
-    for file in map(Path, calling_config_files()):
+    for file in map(Path, configuration.calling_config_files()):
         # Of a file elsewhere only the name: no path of a hospital travels with a model.
         path = file.absolute()
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
@@ -124,10 +126,8 @@ def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             plain[key] = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{key} = {value!r} cannot be written into a model's recipe ({error}): give finite "
-                "numbers, texts, or lists of these"
-            ) from error
+            fix = "give finite numbers, texts, or lists of these"
+            raise ConfigError(f"{key} = {value!r} is none of a recipe ({error}): {fix}") from error
     return plain
 
 
@@ -152,7 +152,7 @@ def _parts_of(
         except Exception:  # whatever an expression raises, or JSON of what it gives
             continue
         if not refused_in(content):
-            keys = sorted(_values_under(parser, section, values, set()))
+            keys = _values_under(parser, section, values)
             parts[_key(section)] = {"content": content, "values": keys}
     return parts
 
@@ -161,35 +161,29 @@ def _resolved(parser: ConfigParser, place: str) -> Any:
     """The content of a place, with references and expressions replaced by their plain values."""
     content = parser[place]
     if isinstance(content, Mapping):
-        if "_disabled_" in content and parser.get_parsed_content(f"{place}#_disabled_"):
-            return _DISABLED
-        names = [name for name in content if name not in (DESCRIPTION, "_disabled_")]
-        entries = {name: _resolved(parser, f"{place}#{name}") for name in names}
-        return {name: entry for name, entry in entries.items() if entry is not _DISABLED}
+        names = [name for name in content if name != DESCRIPTION]
+        return {name: _resolved(parser, f"{place}#{name}") for name in names}
     if isinstance(content, list):
-        items = [_resolved(parser, f"{place}#{number}") for number in range(len(content))]
-        return [item for item in items if item is not _DISABLED]
+        return [_resolved(parser, f"{place}#{number}") for number in range(len(content))]
     if content in OF_FILES:
         return content
     if isinstance(content, str) and content.startswith("@"):
         return _resolved(parser, content[1:])
-    value = parser.get_parsed_content(place) if acts(content) else content
-    return json.loads(json.dumps(value, allow_nan=False))
+    return json.loads(json.dumps(parser.get_parsed_content(place), allow_nan=False))
 
 
-def _values_under(
-    parser: ConfigParser, place: str, values: Container[str], seen: set[str]
-) -> set[str]:
+def _values_under(parser: ConfigParser, place: str, values: Container[str]) -> list[str]:
     """The keys among ``values`` that a place refers to, also by way of others."""
     found = set()
-    for reference in re.findall(r"@([\w:#]+)", json.dumps(parser.get(place), default=str)):
-        key = _key(reference)
-        if key in values:
-            found.add(key)
-        elif key not in seen and key in parser:
-            seen.add(key)
-            found |= _values_under(parser, key, values, seen)
-    return found
+    places = [place]
+    for each in places:
+        for reference in re.findall(r"@([\w:#]+)", json.dumps(parser.get(each), default=str)):
+            key = _key(reference)
+            if key in values:
+                found.add(key)
+            elif key in parser and key not in places:
+                places.append(key)
+    return sorted(found)
 
 
 def _key(key: str) -> str:
@@ -203,12 +197,12 @@ def digest_of(section: Any) -> str:
     >>> digest_of({"_target_": "UNet", "_desc_": "small"}) == digest_of({"_target_": "UNet"})
     True
     """
-    plain = json.loads(json.dumps(section, default=str), object_hook=_undescribed)
+
+    def undescribed(part: dict[str, Any]) -> dict[str, Any]:
+        return {key: content for key, content in part.items() if key != DESCRIPTION}
+
+    plain = json.loads(json.dumps(section, default=str), object_hook=undescribed)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _undescribed(part: dict[str, Any]) -> dict[str, Any]:
-    return {key: content for key, content in part.items() if key != DESCRIPTION}
 
 
 # ---- what a model brings: sections that a configuration file of the training changed
@@ -254,8 +248,7 @@ def overlay_of(recipe: ModelRecipe, bundle_root: Path, config: ConfigParser) -> 
             key = "inferer#inferer" if "inferer#inferer" in config else "inferer"
         if key not in config:
             raise ConfigError(
-                f"a configuration of {bundle_root} has no {key}, which this model's training "
-                "changed: add it there"
+                f"a configuration of {bundle_root} has no {key}, which this model brings: add it"
             )
         overlay[key] = content
         # The values that only the parts of the training know, as its configuration had them.
@@ -289,39 +282,25 @@ def require_same_sections(
     config: ConfigParser,
     own_values: Collection[str] = (),
 ) -> None:
-    """Refuse a configuration that builds another network, or prepares images otherwise.
-
-    Sections that it does not have are compared with the bundle's ``train.json``.
+    """Refuse a bundle that builds a section otherwise than the training, and the model not at all.
 
     Args:
         model: name of the model's file, for messages.
         recipe: inside the model.
         bundle_root: folder of the bundle.
-        config: that uses the model.
+        config: that uses the model; sections that it does not have are those of ``train.json``.
         own_values: sections that were changed on purpose.
 
     Raises:
         ConfigError: naming the section.
     """
-    brought = overlay_of(recipe, bundle_root, config)
     training = read_configs(bundle_root, TRAIN)
-    for key in [*recipe.sections, *[key for key in brought if key in config]]:
-        present = config if key in config else training
-        if key not in present or key in own_values or key.partition("#")[0] in own_values:
-            continue
-        # As the configuration of the training, or a file of it, has it.
-        trained = [recipe.sections.get(key)]
-        if key in brought:
-            trained.append(digest_of(brought[key]))
-        elif key in recipe.parts:
-            # The bundle's has the same content, or it is brought to another place.
-            trained.append(digest_of(training.get(key)))
-        if digest_of(present[key]) not in trained:
+    for key, trained in recipe.sections.items():
+        here = digest_of(config.get(key, training.get(key)))
+        if key not in recipe.parts and key not in own_values and here != trained:
             raise ConfigError(
-                f"{model} was trained with another {key} than {bundle_root} has here (version "
-                f"{recipe.version} of the bundle). monai-fairfl infer, evaluate and export use "
-                "what a model brings; else use the bundle of the training, or name the section in "
-                "--own_values"
+                f"{model} was trained with another {key} than {bundle_root} has: use version "
+                f"{recipe.version} of the bundle, or name the section in --own_values"
             )
 
 
@@ -344,15 +323,6 @@ def changes_of(key: str, own: Any, here: Any) -> Iterator[tuple[str, Any, Any]]:
             yield from changes_of(f"{key}#{name}", own.get(name), here.get(name))
     elif own != here:
         yield key, own, here
-
-
-def _may_differ(key: str) -> bool:
-    """Whether a part is within a setting of an inferer that every run may choose."""
-    names = key.split("#")
-    return any(
-        before.endswith("inferer") and name in FREE_INFERER_ARGUMENTS
-        for before, name in zip(names, names[1:])
-    )
 
 
 # ---- the values of a model that is used
@@ -395,7 +365,7 @@ class ModelValues:
     >>> values.require({"channel": 0})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: channel is 0 here, and model.pt was trained with 1. ...
+    monai_fairfl.errors.ConfigError: channel is 0 here, and model.pt was trained with 1: ...
     >>> folder.cleanup()
     """
 
@@ -419,40 +389,15 @@ class ModelValues:
         # What the run uses, for model.json: its values, and the changed parts of its sections.
         self.values: dict[str, Any] = {}
         self.by_hand: dict[str, dict[str, Any]] = {}
-        self.in_a_federation = _loader_is_disabled(calling_parser())
-        self.used = self.path.is_file() and not self.in_a_federation
-        self.recipe: ModelRecipe | None = None
-        if self.used:
-            with errors_in_one_line():
-                try:
-                    self.recipe = read_recipe(self.path)
-                except ConfigError as error:
-                    raise ConfigError(f"{error}: name another with --ckpt_path") from None
+        self.used = self.path.is_file() and not _loader_is_disabled(calling_parser())
+        with configuration.errors_in_one_line():
+            self.recipe = model_file.read_recipe(self.path) if self.used else None
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it.
-
-        Raises:
-            ConfigError: when no model is used, and nothing else gives the value.
-        """
-        if self.used:
-            return self.recipe.values.get(key, NOT_GIVEN) if self.recipe else NOT_GIVEN
-        if self.in_a_federation:
-            warnings.warn(
-                "this evaluation has no model file: values that it is not given are those of "
-                f"{self.bundle_root}. Where the training has others, give them to the evaluation, "
-                "too (eval_kwargs of MonaiAlgo)",
-                stacklevel=2,
-            )
-        with errors_in_one_line():
-            default = self._default(key)
-            if default is NOT_GIVEN:
-                raise ConfigError(
-                    f"nothing gives {key}: no model is loaded from {self.path}, and "
-                    f"{self.bundle_root / TRAIN[0]} does not have it. Name the bundle with "
-                    "--bundle_root, or a model with --ckpt_path"
-                )
-        return default
+        """The value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it."""
+        if not self.used:
+            return self._default(key)
+        return self.recipe.values.get(key, NOT_GIVEN) if self.recipe else NOT_GIVEN
 
     def _default(self, key: str) -> Any:
         if self.defaults is not None:
@@ -474,94 +419,62 @@ class ModelValues:
         """
         if not self.path.is_file():
             return  # require_model reports a missing file
-        with errors_in_one_line():
+        with configuration.errors_in_one_line():
             if self.recipe is not None:
-                require_same_bundle(self.path.name, self.recipe, self.bundle_root)
+                configuration.require_same_bundle(self.path.name, self.recipe, self.bundle_root)
             if missing := [key for key, value in values.items() if value is NOT_GIVEN]:
-                names = ", ".join(missing)
-                examples = [f'--{key} "{self._default(key)}"' for key in missing]
+                own = " ".join(f'--{key} "{self._default(key)}"' for key in missing)
                 raise ConfigError(
-                    f"the recipe of {self.path} does not give {names}, so nothing is guessed. Give "
-                    f"them as in its training; the bundle's own would be {' '.join(examples)}"
+                    f"{self.path} does not say with which {', '.join(missing)} it was trained: "
+                    f"give them; the bundle's own are {own}"
                 )
             self.values = _plain_values(values)
             running = calling_parser()
             if running is not None and not (self.bundle_root / TRAIN[0]).is_file():
-                raise ConfigError(
-                    f"{self.bundle_root} has no {TRAIN[0]}: name the bundle with --bundle_root"
-                )
+                raise ConfigError(f"{self.bundle_root} is no bundle: name it with --bundle_root")
+            config, sections = read_configs(self.bundle_root, self.config), set(self.unchanged)
             if self.recipe is not None:
                 self._compare(self.recipe)
-            if running is not None and self.unchanged:
-                self._require_unchanged(running)
-            if self.recipe is not None:
-                require_same_sections(
-                    self.path.name,
-                    self.recipe,
-                    self.bundle_root,
-                    running or ConfigParser({}),
-                    self.own_values,
-                )
+                of_model = (self.path.name, self.recipe, self.bundle_root)
+                require_same_sections(*of_model, config, self.own_values)
+                config.update(overlay_of(self.recipe, self.bundle_root, config))
+                sections |= set(self.recipe.sections)
+            if running is not None:
+                self._require_unchanged(sections, config, running)
 
-    def _require_unchanged(self, running: ConfigParser) -> None:
+    def _require_unchanged(
+        self, sections: Collection[str], own: ConfigParser, running: ConfigParser
+    ) -> None:
         """Refuse changed sections; note what may differ, such as the overlap of windows."""
-        own = read_configs(self.bundle_root, self.config)
-        brought = overlay_of(self.recipe, self.bundle_root, own) if self.recipe is not None else {}
-        own.update(brought)
-        refused = []
-        for section in self.unchanged:
+        for section in sorted(sections):
             for key, bundle, here in changes_of(section, own.get(section), running.get(section)):
                 self.by_hand[key] = {"here": here, "bundle": bundle}
-                if not _may_differ(key) and section not in self.own_values:
-                    refused.append((section, key, here, bundle))
-        if refused:
-            section, key, here, bundle = refused[0]
-            fix = "Leave it out: so the model was not trained"
-            if brought:
-                fix = "monai-fairfl infer, evaluate and export use what the model brings"
-            raise ConfigError(
-                f"{key} is {_key(repr(here)):.80} here, and {_key(repr(bundle)):.80} in "
-                f"{self.config[-1]} of the bundle ({len(refused)} such change(s)). {fix}. Only "
-                "where its training was changed in the same way, name the section: "
-                f"--own_values \"['{section}']\""
-            )
+                if not FREE_INFERER_ARGUMENT.search(key) and section not in self.own_values:
+                    raise ConfigError(
+                        f"{key} is {_key(repr(here)):.80} here, and {_key(repr(bundle)):.80} for "
+                        f"{self.path.name}: leave it out, or use monai-fairfl infer or evaluate; "
+                        f"only if it was trained so, --own_values \"['{section}']\""
+                    )
 
     def _compare(self, recipe: ModelRecipe) -> None:
         """Refuse values that differ from those of the training."""
         model = self.path.name
+        # What a part that the model brings was made of cannot be another one.
+        brought = carried_sections(recipe, self.bundle_root)
+        fixed = {key for section in brought for key in recipe.parts[section]["values"]}
         differing = {}
         for key, trained in recipe.values.items():
-            if key in self.own_values:
-                continue
-            if key not in self.values:
-                raise ConfigError(
-                    f"{model} was trained with {key} {trained!r}, which this configuration does "
-                    f"not know: use version {recipe.version} of the bundle, and the configuration "
-                    f"files of the training ({', '.join(recipe.files) or 'not recorded'})"
-                )
-            if self.values[key] != trained:
-                here = self.values[key]
+            here = self.values.get(key, "unknown")
+            if here != trained and (key in fixed or key not in self.own_values):
                 differing[key] = f"{key} is {here!r} here, and {model} was trained with {trained!r}"
         if differing:
             raise ConfigError(
-                f"{'; '.join(differing.values())}. Leave it out, and the model's own value is used."
-                " Only where this hospital's images were trained with another value, name the key "
-                f'too: --own_values "{list(differing)}"'
+                f"{'; '.join(differing.values())}: leave it out, or use version {recipe.version} "
+                "of the bundle; only where this hospital's images were trained so, and the model "
+                f'brings no section that is made of it, --own_values "{list(differing)}"'
             )
         if recipe.sites and not self.own_values:
-            logger.warning(
-                "%s was trained with other values on the images of %s: these sites give them by "
-                "hand, and name the keys in --own_values",
-                model,
-                ", ".join(f"{site} {dict(own)}" for site, own in recipe.sites.items()),
-            )
-        for section in carried_sections(recipe, self.bundle_root):
-            for key in recipe.parts[section]["values"]:
-                if self.values.get(key) != recipe.values[key]:
-                    raise ConfigError(
-                        f"{key} is {self.values.get(key)!r} here, and {model} brings its own "
-                        f"{section} for {recipe.values[key]!r}: leave {key} out"
-                    )
+            logger.warning("%s: sites gave other values by hand: %s", model, dict(recipe.sites))
 
     def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
         """Write ``model.json`` beside a run's results: the model, its recipe, and the run's values.
@@ -569,9 +482,6 @@ class ModelValues:
         Args:
             output_dir: of the run.
             settings: what may differ from run to run, such as the batch size; plain values.
-
-        Raises:
-            ConfigError: when the file cannot be written.
         """
         content = {
             "model": str(self.path),
@@ -581,14 +491,8 @@ class ModelValues:
             "by_hand": self.by_hand,
             "settings": dict(settings),
         }
-        text = json.dumps(content, indent=4, ensure_ascii=False, default=str) + "\n"
-        file = Path(output_dir) / "model.json"
-        with errors_in_one_line():
-            try:
-                # In JSON, this is an escape, for a byte of a path that is not UTF-8.
-                write_atomically(file, text.encode(errors="backslashreplace"))
-            except OSError as error:
-                raise ConfigError(f"{file} cannot be written: {error}") from error
+        text = json.dumps(content, indent=4, default=str) + "\n"
+        write_atomically(Path(output_dir) / "model.json", text.encode())
 
 
 def _loader_is_disabled(parser: ConfigParser | None) -> bool:
@@ -599,3 +503,191 @@ def _loader_is_disabled(parser: ConfigParser | None) -> bool:
         if isinstance(handler, Mapping) and "CheckpointLoader" in handler.get("_target_", ""):
             return handler.get("_disabled_") is True
     return False
+
+
+# ---- the data, the network, the model's file, processes
+
+
+def check_data(
+    dataset_dir: str | Path, cases: Sequence[CaseFiles] | None = None, **of_check: Any
+) -> None:
+    """Go on only with data without faults.
+
+    Args:
+        dataset_dir: of the site; every file is read once, see
+            :func:`monai_fairfl.data.check_cases`.
+        cases: see :func:`~monai_fairfl.data.check_cases`; a configuration that uses some cases of
+            its data list names these.
+        of_check: ``structures``, ``values``, ``stereo``, ``field_of_view`` and ``size``, see there.
+
+    Raises:
+        DataError: with the number of faults, and the first three. From the command line: the text,
+            and exit code 2.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> with tempfile.TemporaryDirectory() as root:  # doctest: +ELLIPSIS
+    ...     _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=1)
+    ...     check_data(f"{root}/alder")  # without faults
+    ...     Path(root, "alder", "Case00_segmentation.nii.gz").unlink()
+    ...     check_data(f"{root}/alder")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.DataError: ...alder: 1 problem(s)
+    - ...: alder/Case00.nii.gz has no mask Case00_segmentation.nii.gz; add it, or remove the file
+    """
+    with configuration.errors_in_one_line():
+        check_cases(dataset_dir, cases=cases, **of_check)
+
+
+def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
+    """Write a model with the recipe of its training, as ``CheckpointLoader`` reads it.
+
+    >>> from pathlib import Path
+    >>> from torch import nn
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")
+    >>> save_model(path, nn.Linear(1, 1))
+    >>> path.is_file()
+    True
+    """
+    model_file.save_model_file(path, network.state_dict(), recipe)
+
+
+def network_of(
+    network_def: nn.Module, ckpt_path: str | Path, device: torch.device | str
+) -> nn.Module:
+    """Return the network to run: the configured one, or that of a TorchScript file.
+
+    A TorchScript file holds the weights, too. A fused model runs in copies of the configured
+    network.
+
+    Args:
+        network_def: as configured; ``CheckpointLoader`` fills it from other files than TorchScript.
+        ckpt_path: of the model.
+        device: that it runs on.
+
+    >>> import tempfile, torch
+    >>> from torch import nn
+    >>> trained, configured = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.constant_(trained.weight, 3.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.jit.script(trained).save(f"{folder}/model.ts")
+    ...     network = network_of(configured, f"{folder}/model.ts", "cpu")
+    >>> network(torch.ones(1)).item()
+    3.0
+    """
+    if model_file.is_torchscript(ckpt_path):
+        scripted: nn.Module = torch.jit.load(str(ckpt_path), map_location=device)
+        return scripted
+    with suppress(ConfigError):  # of a file that is missing or damaged, which require_model names
+        network_def = model_file.network_for(network_def, model_file.state_of_file(ckpt_path))
+    return network_def.to(device)
+
+
+def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
+    """Go on only with a model that fits the network.
+
+    Args:
+        ckpt_path: a ``state_dict``, a checkpoint with one under ``"model"`` as ``CheckpointLoader``
+            reads it, or TorchScript.
+        network: that it is for.
+
+    Raises:
+        ConfigError: when there is none, it cannot be read, or is of another network; it names the
+            tensor and the keys. From the command line: the text, and exit code 2.
+
+    >>> import tempfile, torch
+    >>> from torch import nn
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +ELLIPSIS
+    ...     torch.save(nn.Linear(1, 4).state_dict(), f"{folder}/model.pt")
+    ...     require_model(f"{folder}/model.pt", nn.Linear(1, 4))  # it fits
+    ...     require_model(f"{folder}/model.pt", nn.Linear(1, 8))
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: ...is of another network, which differs in ('bias', (4,)): ...
+    """
+    with configuration.errors_in_one_line():
+        if not Path(ckpt_path).is_file():
+            raise ConfigError(f"no model at {ckpt_path}: train first, or name one with --ckpt_path")
+        shapes = []
+        for state in (model_file.state_of_file(ckpt_path), network.state_dict()):
+            shapes.append({(name, tuple(tensor.shape)) for name, tensor in state.items()})
+        if differing := sorted(shapes[0] ^ shapes[1]):
+            raise ConfigError(
+                f"{ckpt_path} is of another network, which differs in {differing[0]}: give the "
+                "values of its training, such as --channels '[16, 32, 64, 128]' or --norm"
+            )
+
+
+def placed_network(
+    network: nn.Module,
+    device: torch.device | str,
+    memory_format: str = "preserve_format",
+    compiled: bool = False,
+) -> nn.Module:
+    """A network where it trains, laid out and compiled as asked; its weights' names stay.
+
+    Args:
+        network: that is trained.
+        device: of its weights.
+        memory_format: name of PyTorch's order of values in memory, such as ``"channels_last"``.
+        compiled: whether PyTorch compiles it when it first runs.
+
+    >>> from torch import nn
+    >>> placed_network(nn.Conv2d(1, 2, 3), "cpu", "channels_last").weight.stride()
+    (9, 1, 3, 1)
+    """
+    # PyTorch knows this argument; its declared types do not.
+    network.to(device, memory_format=getattr(torch, memory_format))  # type: ignore[call-overload]
+    if compiled:
+        # In place: a compiled copy would give the weights other names.
+        network.compile()
+    return network
+
+
+def join_processes() -> None:
+    """Join the processes that ``torchrun`` started: with NCCL on GPUs, with Gloo where none is.
+
+    Afterwards ``ignite.distributed`` knows the rank of this process and its device.
+
+    Raises:
+        ConfigError: when ``torchrun`` did not start this process.
+
+    >>> join_processes()  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: multi_gpu_train.json and multi_gpu_evaluate.json need...
+    """
+    if "LOCAL_RANK" not in os.environ:
+        raise ConfigError(
+            "multi_gpu_train.json and multi_gpu_evaluate.json need a process for each GPU: start "
+            "with 'torchrun --standalone --nproc_per_node=GPUS -m monai.bundle run ...'"
+        )
+    if torch.distributed.is_initialized():
+        # Here and not with the first handler: not every rank has every handler, and ranks that do
+        # not join together wait for each other forever.
+        idist.sync()
+        return
+    idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
+
+
+def require_case_per_process(**parts: Sized) -> None:
+    """Refuse more processes than cases: MONAI's metrics wait forever for one that has none.
+
+    Args:
+        parts: name of a part of the data -> its cases.
+
+    Raises:
+        DataError: when a part has fewer cases than there are processes.
+
+    >>> require_case_per_process(training=["a.nii.gz"])
+    """
+    processes = idist.get_world_size()
+    for part, cases in parts.items():
+        if len(cases) < processes:
+            raise DataError(
+                f"{len(cases)} {part} case(s) for {processes} processes: each needs one; start "
+                f"with --nproc_per_node={max(len(cases), 1)} or less"
+            )

@@ -173,7 +173,7 @@ def test_a_training_checks_its_data_first_unless_its_list_leaves_the_faulty_case
     (tmp_path / "hand.json").write_text(json.dumps(parts))
     hand = {"datalist_file": str(tmp_path / "hand.json"), "max_epochs": 1, "val_interval": 0}
     faulty = bundle.cause_of_failed_run(TRAIN, spoilt, tmp_path, **hand)
-    assert "--check_data" in str(faulty)
+    assert "Case00" in str(faulty)
     bundle.run(TRAIN, spoilt, tmp_path, **hand, check_data=False)
     assert (tmp_path / "model.pt").is_file()
 

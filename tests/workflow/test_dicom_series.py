@@ -17,6 +17,8 @@ import pytest
 pydicom = pytest.importorskip("pydicom")
 
 from helpers.dicom_series import (  # noqa: E402
+    CORONAL,
+    SAGITTAL,
     VOLUME,
     VOXELS,
     affine_of,
@@ -27,9 +29,15 @@ from helpers.dicom_series import (  # noqa: E402
     write_series,
 )
 
+from monai_fairfl.workflow import Cases  # noqa: E402
+
 
 def save_nifti(path: Path) -> None:
     nib.save(nib.Nifti1Image(VOLUME.astype(np.float32), np.eye(4)), path)
+
+
+def names(cases: Cases) -> list[str]:
+    return [case.name for case in cases]
 
 
 # --- which files make a case, and its name
@@ -50,10 +58,10 @@ def test_series_are_separated_in_one_folder_and_joined_over_folders(tmp_path: Pa
     (root / "DICOMDIR").write_bytes(bytes(128) + b"DICM")
 
     cases = found(root)
-    assert [case.name for case in cases] == ["P1_STUDY_T2", "P2_series4", "P2_series5", "P3"]
+    assert names(cases) == ["P1_STUDY_T2", "P2", "P2_series5", "P3"]
     assert {len(case.files) for case in cases} == {6}
     joined = cases.cases[-1]
-    assert (joined.series, joined.source) == ("1.2.3", str(root / "P3"))
+    assert (joined.results["series_instance_uid"], joined.source) == ("1.2.3", str(root / "P3"))
     np.testing.assert_array_equal(loaded(joined.image)[0], VOXELS)
 
 
@@ -81,40 +89,21 @@ def test_folders_that_are_links_are_searched_once_and_loops_end(tmp_path: Path) 
 def test_series_can_be_chosen_by_their_description(tmp_path: Path) -> None:
     for name in ("t2_tse_tra", "t2_tse_sag", "ep2d_diff_ADC"):
         write_series(tmp_path / "in" / name, SeriesDescription=name)
-    assert [case.name for case in found(tmp_path / "in", series="T2*tra*")] == ["t2_tse_tra"]
+    assert names(found(tmp_path / "in", series="T2*tra*")) == ["t2_tse_tra"]
 
 
-def test_series_that_would_have_one_name_are_told_apart_by_their_uids(tmp_path: Path) -> None:
+def test_series_that_would_have_one_name_are_told_apart_by_number_and_uid(tmp_path: Path) -> None:
     # As Siemens numbers them: they end alike.
     uids = [f"1.3.12.2.1107.5.2.32.35177.20120717115418768{number}.0.0.0" for number in (0, 1)]
-    for uid, level in zip(uids, (0, 5000), strict=True):
-        names = f"{level}_{{}}.dcm"
-        write_series(tmp_path / "in", VOLUME + level, names=names, SeriesInstanceUID=uid)
-    # The name of one of them, and one of a folder.
-    save_nifti(tmp_path / "in" / f"series5_{uids[1]}.nii")
+    for uid in uids:
+        write_series(tmp_path / "in", names=f"{uid}_{{}}.dcm", SeriesInstanceUID=uid)
     write_series(tmp_path / "in" / "P1")
     save_nifti(tmp_path / "in" / "P1.nii.gz")
     cases = found(tmp_path / "in")
-    of_uid = {case.series: case for case in cases if case.name.startswith("series5")}
-    first, second = of_uid[uids[0]], of_uid[uids[1]]
-    assert first.name == f"series5_{uids[0]}" and second.name == f"series5_{uids[1]}"
-    np.testing.assert_array_equal(loaded(first.image)[0], VOXELS)
-    assert second.status == "skipped" and "rename" in second.problems[0]
-    assert len(cases.images) == 4
-
-
-def test_folders_whose_names_are_too_long_for_a_file_give_short_ones_that_differ(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "in" / ("研究用患者名前" * 5) / ("前立腺検査部位名" * 4) / ("説明" * 20)
-    for number in (1, 2):
-        write_series(folder, VOLUME + number, names=f"{number}_{{}}.dcm", SeriesNumber=number)
-    cases = found(tmp_path / "in")
-    assert len({case.name for case in cases}) == 2
-    for case in cases:
-        assert Path(case.image).is_file()
-        assert case.name.startswith("研究用患者名前")
-        assert len(os.fsencode(f"{case.name}_overlay.png")) <= 255
+    # One series, and one of the two files of a name, has its own alone.
+    assert names(cases) == [uids[1], "P1", "P1", "series5"]
+    assert "rename one of the two" in "".join(cases.cases[2].problems)
+    assert len(cases.images) == 3
 
 
 # --- files that the system refuses
@@ -166,8 +155,11 @@ def test_what_may_not_be_read_and_may_be_an_image_is_a_skipped_case_named_once(
 def test_a_copy_that_cannot_be_written_costs_its_series_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    written: list[Path] = []
+
     def full(image: nib.Nifti1Image, path: Path) -> None:
-        if "P1" in str(path):
+        if not written:
+            written.append(path)
             raise OSError(errno.ENOSPC, "No space left on device")
         image.to_filename(path)
 
@@ -177,6 +169,43 @@ def test_a_copy_that_cannot_be_written_costs_its_series_only(
     first, second = found(tmp_path / "in")
     assert first.status == "skipped" and "No space left" in first.problems[0]
     assert second.image
+    # With room for it.
+    assert all(case.image for case in found(tmp_path / "in"))
+
+
+@pytest.mark.parametrize("empty", ["", None])
+def test_slices_that_lost_their_patient_to_deidentification_stay_in_their_series(
+    empty: str | None, tmp_path: Path
+) -> None:
+    dataset = write_series(tmp_path / "in")[2]
+    dataset.PatientID = empty
+    dataset.save_as(dataset.filename)
+    [case] = found(tmp_path / "in")
+    assert (len(case.files), case.problems) == (6, [])
+
+
+def test_a_slice_that_cannot_be_read_is_named_and_its_neighbours_are_doubted(
+    tmp_path: Path,
+) -> None:
+    # An end slice: without it the others are an even stack.
+    for name in ("damaged", "gone"):
+        write_series(tmp_path / "in" / name)
+    (tmp_path / "in" / "damaged" / "IM0006.dcm").write_bytes(b"\0" * 300)
+    gone = tmp_path / "in" / "gone" / "IM0006.dcm"
+    gone.unlink()
+    gone.symlink_to(tmp_path / "an archive that is not mounted")
+    cases = {case.name: case for case in found(tmp_path / "in")}
+    for name in ("damaged", "gone"):
+        assert len(cases[name].files) == 5
+        assert "IM0006.dcm" in cases[name].problems[0]
+        assert cases[f"{name}_IM0006.dcm"].status == "skipped"
+
+
+def test_other_planes_are_segmented_with_a_remark(tmp_path: Path) -> None:
+    for plane, orientation in {"sagittal": SAGITTAL, "coronal": CORONAL}.items():
+        write_series(tmp_path / "in" / plane, orientation=orientation)
+    for case in found(tmp_path / "in"):
+        assert case.image and case.name in case.problems[0]
 
 
 # --- where the voxels lie

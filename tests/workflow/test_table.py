@@ -69,8 +69,7 @@ def test_a_run_leaves_its_table_after_each_case_and_returns_where_all_went_well(
         assert table(cases)["summary"] == summary
     cases.require()
     cases.finish()
-    last = {"case": "b", "status": "segmented", "source": "in/b.png", "pixels": 9}
-    assert table(cases)["cases"][1] == last
+    assert table(cases)["cases"][1]["pixels"] == 9
 
 
 def test_a_skipped_case_is_no_image_and_makes_the_code_3_and_all_of_them_2(cases: Cases) -> None:
@@ -118,16 +117,6 @@ def test_names_that_a_terminal_or_utf_8_cannot_show_cost_neither_tables_nor_line
     assert cases.report.with_suffix(".csv").read_text().splitlines()[1].startswith("'=M")
 
 
-def test_both_tables_are_written_before_they_are_printed(cases: Cases) -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    with redirect_stdout(Closed()), pytest.raises(BrokenPipeError):
-        cases.finish()
-    assert "compared" in table(cases) and cases.report.with_suffix(".csv").exists()
-
-
 # --- masks at the border
 
 
@@ -172,34 +161,3 @@ def test_a_mask_at_the_border_is_flagged_by_the_patients_sides(tmp_path: Path) -
     disc[0, :5, 25:] = 1
     [flag] = flags_of(tmp_path, disc, None)
     assert "left, lower" in flag
-
-
-# --- volumes unlike the others
-
-
-def flagged(folder: Path, sizes: Sequence[float], spacing: float = 0.6) -> tuple[list[int], str]:
-    """Which of these volumes a run flags, and with what it compared them."""
-    cases = []
-    for size in sizes:
-        results = {"millilitres": size, "share": size / 1000, "voxel_size_mm": [spacing] * 3}
-        cases.append(Case("a", "a", status="segmented", results=results))
-    # A series that was skipped has a description, and no size.
-    skipped = Case("b", "b", status="skipped", results={"series_description": "localizer"})
-    run = Cases([*cases, skipped], folder / "table.json")
-    assert code_of(run.finish) == 3
-    found = [index for index, case in enumerate(cases) if "flags" in case.results]
-    return found, table(run)["compared"]
-
-
-def test_volumes_far_from_the_median_of_a_batch_are_flagged(tmp_path: Path) -> None:
-    found, compared = flagged(tmp_path, [31, 36, 40, 43, 47, 300])
-    assert found == [5] and "41.5 ml" in compared
-    # In a wide batch only three times the median is worth a look; in a narrow one 1.5 times.
-    assert flagged(tmp_path, [20, 35, 60, 100, 170])[0] == []
-    assert flagged(tmp_path, [20, 36, 54.8, 95, 165])[0] == [4]
-    assert flagged(tmp_path, [40, 40, 40, 40, 44])[0] == []
-    # Without a spacing, shares are compared, and empty masks left out.
-    found, compared = flagged(tmp_path, [31, 36, 40, 43, 0, 2], spacing=1)
-    assert found == [5] and "3.60 %" in compared
-    found, compared = flagged(tmp_path, [31, 36, 40, 300, 0])
-    assert found == [] and "4" in compared
