@@ -21,7 +21,7 @@ ROUNDING = 1e-6
 OTHERS = [site for site in SITES if site != "elm"]
 
 
-@pytest.mark.parametrize("kind", [FedCE, shipped.CGSV, shipped.ShapFed, shipped.CFFL])
+@pytest.mark.parametrize("kind", [FedCE, shipped.CFFL])
 def test_the_first_round_without_a_site_is_that_of_a_run_without_it(
     kind: type[Strategy], tmp_path: Path
 ) -> None:
@@ -48,7 +48,7 @@ def test_the_first_round_without_a_site_is_that_of_a_run_without_it(
     assert answer.sites["elm"]["weight"]["recorded"] == pytest.approx(sum(weights) / 3)
 
 
-@pytest.mark.parametrize("make", [shipped.ShapFed, lambda: FedCE("cos"), shipped.Standalone])
+@pytest.mark.parametrize("make", [shipped.ShapFed, shipped.Standalone])
 def test_another_strategy_computes_in_the_first_round_what_its_own_run_does(
     make: Callable[[], Strategy], tmp_path: Path
 ) -> None:
@@ -64,9 +64,7 @@ def test_a_strategy_whose_answers_are_not_in_the_ledger_is_refused_by_name(tmp_p
     federation(FedAvg(), tmp_path).run()
     for strategy, word in (
         (shipped.LeaveOneOut(), "models of its own"),
-        (shipped.FedLWR(), "models of its own"),
         (shipped.CFFL(), "local_score"),
-        (FedCE(), "leave_one_out_error"),
         (FedAvg(training={"prox_mu": 0.1}), "prox_mu"),
         (shipped.ShapFed(output_layer="0"), "output layer '0'"),
     ):

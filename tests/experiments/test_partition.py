@@ -69,21 +69,6 @@ def test_power_law_sizes_are_those_of_the_authors_code() -> None:
         assert sizes == sorted(sizes)
 
 
-def test_class_imbalance_gives_client_i_equal_numbers_of_the_i_lowest_classes() -> None:
-    clients, each = 5, 840  # divisible by 1 to 8
-    pool = [{"image": f"{i:05d}", "label": str(i)} for i in range(each * clients)]
-    dealt = partition(pool, names_of(clients), "class_imbalance", content=by_number)
-    shares = []
-    for j in range(1, clients + 1):
-        shares.append(sum(1 / i for i in range(j, clients + 1)) / clients)
-    # Class j has the labels from ends[j - 1] to ends[j].
-    ends = np.round(np.cumsum(shares) * len(pool)).astype(int)
-    for number, part in enumerate(dealt.values(), start=1):
-        labels = [int(case["label"]) for case in part]
-        counts = np.bincount(np.searchsorted(ends, labels, side="right"))
-        assert counts.tolist() == [each // number] * number
-
-
 # data lists
 
 

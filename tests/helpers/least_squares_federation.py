@@ -116,35 +116,24 @@ def nobody() -> Faulty:
     return watching(fail)
 
 
-# --- observers
-
-
 class Listening(Observer):
-    """Passes the records that are added and those that are replayed to functions."""
+    """Passes the records that are added to a function."""
 
-    def __init__(
-        self,
-        added: Callable[[Any], Any] = lambda record: None,
-        replayed: Callable[[Any], Any] = lambda record: None,
-    ):
+    def __init__(self, added: Callable[[Any], Any]):
         self.added = added
-        self.replayed = replayed
 
     def record_added(self, record: Any) -> None:
         self.added(record)
 
-    def record_replayed(self, record: Any) -> None:
-        self.replayed(record)
 
-
-def stopped_in_round(number: int, folder: Path, **settings: Any) -> Federation:
+def stopped_in_round(number: int, folder: Path) -> Federation:
     """A federation that is stopped when the record of this round is written."""
 
     def stop(record: Any) -> None:
         if record.get("round") == number:
             stopped.stop()
 
-    stopped = federation(folder, observer=Listening(stop), **settings)
+    stopped = federation(folder, observer=Listening(stop))
     return stopped
 
 

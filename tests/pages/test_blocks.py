@@ -41,7 +41,6 @@ MARKERS = {
     "docs/demo.md": 2,
     "docs/flare_production.md": 4,
     "docs/install.md": 2,
-    "docs/model_zoo.md": 1,
     "docs/valuation.md": 1,
     "docs/versions.md": 1,
 }
