@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from helpers.clipping import Clip
 from helpers.driving import CLIENTS, GOLDEN, UPDATES, agree, play, values
+from helpers.fixed_sites import federate, vectors
 
 from monai_fairfl.strategies import FedGA
 
@@ -43,3 +48,11 @@ def test_the_steps_shrink_to_the_end_of_the_run() -> None:
     moved = np.array([1 / 3 + 0.2 / 3 * (1 - 5 / 10), 1 / 3, 1 / 3])
     assert values(results[5].aggregation) == pytest.approx([1 / 3] * 3)
     assert values(results[6].aggregation) == pytest.approx(moved / moved.sum())
+
+
+def test_a_gap_is_of_the_model_that_went_into_the_average(tmp_path: Path) -> None:
+    ranges = {"global_loss": [0, 10], "local_loss": [0, 10]}
+    given: dict[str, Any] = {"guards": [Clip({0: ["1"]})], "ranges": ranges}
+    played = federate(FedGA(), tmp_path, [vectors(UPDATES)] * 2, ROUNDS, **given)
+    gaps = {c: GLOBAL[c] - LOCAL[c] for c in CLIENTS if c != "1"}
+    assert played.rounds[1]["details"]["gap"] == pytest.approx(gaps)
