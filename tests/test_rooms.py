@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import doctest
 import importlib
 import inspect
 from collections.abc import Iterator
@@ -55,33 +53,6 @@ def test_no_name_of_a_face_is_that_of_a_module_in_its_place() -> None:
     for face in FACES:
         modules = {path.stem for path in face.parent.iterdir()}
         assert not modules & set(names_of(face)), face
-
-
-def needed_names(example: str) -> set[str]:
-    """The names that the code of a docstring's example uses and does not make itself."""
-    code = "".join(part.source for part in doctest.DocTestParser().get_examples(example))
-    used, made = set(), set(dir(builtins))
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else made).add(node.id)
-        elif isinstance(node, ast.alias):
-            made.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.arg):
-            made.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            made.add(node.name)
-        elif isinstance(node, ast.ExceptHandler) and node.name is not None:
-            made.add(node.name)
-    return used - made
-
-
-def test_an_example_of_a_face_needs_only_its_names() -> None:
-    """``from ROOM import *`` is enough to try it."""
-    for package, names in rooms():
-        for name in names:
-            found = getattr(package, name)
-            if inspect.isclass(found) or inspect.isfunction(found):
-                assert needed_names(found.__doc__ or "") <= set(names), name
 
 
 WITHOUT_EXAMPLE = {

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 import torch
-from helpers.checkout import CHECKOUT
+from helpers.driving import GOLDEN
 from helpers.small_trainers import (
     ONE_BATCH,
     Point,
@@ -25,7 +24,6 @@ from torch import nn
 
 from monai_fairfl.handlers import Proximal, RandomUpdate, SharpnessAware
 
-GOLDEN = json.loads((CHECKOUT / "tests" / "golden" / "golden_values.json").read_text())
 QUADRATIC = GOLDEN["fedism"]["quadratic"]
 CURVATURE = torch.tensor(QUADRATIC["H_diag"], dtype=torch.float64)
 X, Y = least_squares()

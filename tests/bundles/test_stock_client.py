@@ -179,7 +179,8 @@ def test_measuring_disturbs_neither_the_training_nor_the_checkpoints(
 
 
 def test_measurements_are_sent_once_and_by_the_client_that_measured_them() -> None:
-    board("A").write(Engine(lambda engine, batch: None), "train_loss", 0.5)
+    engine, first = Engine(lambda engine, batch: None), board("A")
+    first.write(engine, "train_loss", 0.5)
     sent = MeasurementsFilter("A")(ExchangeObject(statistics={"current_epoch": 1}))
     assert sent.statistics == {"current_epoch": 1, "fairfl/train_loss": 0.5}
     for name in ("A", "B"):

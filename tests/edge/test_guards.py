@@ -29,8 +29,6 @@ from helpers.updates import (
     statistics_of,
     tensors_of,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import (
@@ -66,21 +64,6 @@ def apart_from(direction: np.ndarray, seed: int = 0) -> np.ndarray:
     other = directions(30, seed)[-1]
     other = other - (other @ direction) * direction
     return other / np.linalg.norm(other)
-
-
-@settings(max_examples=10)
-@given(st.floats(0.3, 0.97), st.integers(2, 7), st.floats(1.0, 2.5), st.integers(0, 99))
-def test_no_default_guard_touches_honest_updates(
-    cosine: float, count: int, spread: float, seed: int
-) -> None:
-    """Of similar direction, and of lengths that differ as much as honest ones do."""
-    generator = np.random.default_rng(seed)
-    rounds = []
-    for number in range(2):
-        updates = honest("ABCDEFG"[:count], cosine, seed + number)
-        rounds.append({c: generator.uniform(1, spread) * one for c, one in updates.items()})
-    played = guarded_rounds(DEFAULT, *rounds)
-    assert verdicts(played, 0) == verdicts(played, 1) == {}
 
 
 # ---- numbers that are no update

@@ -357,13 +357,7 @@ def test_a_server_that_is_started_again_goes_on_with_the_same_history(begun: Beg
 
     whole, cut = list(played("whole", [])), list(played("cut", [2, 3]))
     assert all(equal(one, two) for one, two in zip(whole, cut, strict=True))
-    again = begun(AFL(step=0.5), "cut", model=whole[-1].params)
-    assert len(again.records) == 5
-    assert again.records == begun(AFL(step=0.5), "whole").records
-
     # It would be another run in the same folder.
-    with refused("sent another", "fairfl", by=FederationError):
-        begun(AFL(step=0.5), "cut").round(results(0))
     with refused("AFL", "FedAvg", by=FederationError):
         begun(FedAvg(), "cut", model=whole[-1].params).round(results(5))
 

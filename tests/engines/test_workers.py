@@ -19,8 +19,9 @@ from helpers import worker_clients
 from helpers.checkout import CHECKOUT
 from helpers.driving import vector
 from helpers.faulty_transports import FaultyTransport
+from helpers.least_squares_federation import clients as honest
 from helpers.least_squares_federation import federation, ledger_bytes
-from helpers.worker_clients import Acting, Echo, Reporting, all_end, honest, is_alive
+from helpers.worker_clients import Acting, Echo, Reporting, all_end, is_alive
 
 from monai_fairfl import InProcess, Measure, Reply, Request, Train, read_ledger
 from monai_fairfl.errors import ConfigError
@@ -176,15 +177,13 @@ from helpers.worker_clients import Endless
 from monai_fairfl import Train
 from monai_fairfl.transports.workers import WorkerClients
 
-how, file = sys.argv[1], Path(sys.argv[2])
+file = Path(sys.argv[1])
 print("begun", flush=True)
-# A shell starts what runs in the background with Ctrl-C ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def end_when_both_work():
     while not file.exists() or len(file.read_text().split()) < 4:
         time.sleep(0.05)
-    os.kill(os.getpid(), signal.Signals[how])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 threading.Thread(target=end_when_both_work, daemon=True).start()
 makers = dict.fromkeys("AB", partial(Endless, file))
@@ -193,15 +192,14 @@ list(clients.ask([Train(name, {}) for name in "AB"]))
 """
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
-def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_ended(
-    how: str, tmp_path: Path
+def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_killed(
+    tmp_path: Path,
 ) -> None:
     script, file = tmp_path / "script.py", tmp_path / "processes"
     script.write_text(SCRIPT)
     path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
     done = subprocess.run(
-        [sys.executable, str(script), how, str(file)],
+        [sys.executable, str(script), str(file)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -213,7 +211,7 @@ def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_ended(
         if is_alive(process):
             os.kill(process, signal.SIGKILL)
     assert ended and len(processes) == 4
-    assert done.returncode == -signal.Signals[how], done.stderr
+    assert done.returncode == -signal.SIGKILL, done.stderr
     # Its workers do not run it again; with multiprocessing it would need a guard.
     assert done.stdout == "begun\n"
 

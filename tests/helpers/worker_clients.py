@@ -12,12 +12,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from helpers.driving import LeastSquares
-from helpers.least_squares_federation import TARGETS, federation
+from helpers.least_squares_federation import TARGETS, clients, federation
 
 from monai_fairfl import InProcess, Reply, Request
 from monai_fairfl.errors import ConfigError
@@ -25,11 +24,6 @@ from monai_fairfl.strategies import FedAvg, Rounds
 from monai_fairfl.transports.workers import Turn
 
 # --- clients
-
-
-def honest() -> dict[str, Callable[[], LeastSquares]]:
-    """Client -> its maker."""
-    return {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
 
 
 class Echo:
@@ -131,7 +125,7 @@ class Killing(FedAvg):
 def train(folder: Path, turn: Turn) -> Any:
     """Run a federation of four rounds whose process is killed once."""
     folder.mkdir(exist_ok=True)
-    made = federation(folder, Killing(folder / "killed"), transport=InProcess(honest()))
+    made = federation(folder, Killing(folder / "killed"), transport=InProcess(clients()))
     return made.run(resume=turn.again)
 
 
