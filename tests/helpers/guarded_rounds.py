@@ -60,10 +60,10 @@ def guarded_rounds(
         )
 
 
-def verdicts(played: Played, number: int = -1) -> dict[str, list[tuple[str, str]]]:
-    """client -> guard and action of each verdict in a round."""
+def verdicts(played: Played) -> dict[str, list[tuple[str, str]]]:
+    """client -> guard and action of each verdict in the last round."""
     found = {}
-    for client, of_client in played.rounds[number]["verdicts"].items():
+    for client, of_client in played.rounds[-1]["verdicts"].items():
         found[client] = [(one["guard"], one["action"]) for one in of_client]
     return found
 
