@@ -66,17 +66,6 @@ def test_smoothing_averages_each_slice_with_those_beside_it():
     torch.testing.assert_close(smoothed[..., 0], 0.75 * logits[..., 0] + 0.25 * logits[..., 1])
 
 
-def test_slices_go_alone_unless_neighbours_are_asked_for():
-    straight = NeighbourSliceInferer(**SLICES)(images(), nn.Identity())
-    assert torch.equal(straight, images())
-
-
-@pytest.mark.parametrize("arguments", [{"neighbours": -1}, {"smoothing": -0.5}], ids=str)
-def test_arguments_out_of_range_are_refused(arguments):
-    with pytest.raises(ConfigError, match=next(iter(arguments))):
-        NeighbourSliceInferer(**SLICES, **arguments)
-
-
 @pytest.mark.parametrize("in_hardware", [True, False])
 def test_the_forward_pass_is_short_where_the_hardware_is_and_weights_and_gradients_never(
     in_hardware, monkeypatch
@@ -128,16 +117,6 @@ def test_a_further_look_at_the_surest_part_does_not_lose_a_disc_to_a_larger_lesi
     assert torch.equal(surest, disc)
 
 
-def test_of_one_part_the_largest_and_the_surest_look_are_the_same():
-    image = photograph()
-    image[0, 0][LESION] = 0
-    found = []
-    for part in ("largest", "surest"):
-        inferer = CoarseToFineInferer((32, 32), part=part)
-        found.append(inferer(image, brightness))
-    assert torch.equal(*found)
-
-
 def test_every_look_at_a_photograph_is_averaged_with_its_mirror_image():
     def left_half(views: torch.Tensor) -> torch.Tensor:
         """Finds the left half of whatever it sees."""
@@ -151,35 +130,6 @@ def test_every_look_at_a_photograph_is_averaged_with_its_mirror_image():
     assert torch.equal(both, (once + once.flip(2)) / 2)
     across = CoarseToFineInferer((32, 32), passes=1, mirror_axes=[1])(image, left_half)
     assert torch.equal(across, once)
-
-
-def test_a_look_at_a_spot_of_the_disc_leaves_room_for_the_whole():
-    image = photograph()
-    image[0, 0][LESION] = 0
-    image[0, 0][12:14, 42:44] = 2.0
-
-    def spot_from_far(views: torch.Tensor) -> torch.Tensor:
-        """A network that sees in the whole photograph only the brightest spot of the disc."""
-        from_far = views.mean() < 0.1
-        threshold = 12.0 if from_far else 5.0
-        return 10 * views - threshold
-
-    sizes = {}
-    for least_side in (0.0, 0.25):
-        inferer = CoarseToFineInferer((32, 32), passes=2, least_side=least_side)
-        sizes[least_side] = int((inferer(image, spot_from_far) > 0).sum())
-    assert sizes[0.0] < 50 and sizes[0.25] == 100
-
-
-@pytest.mark.parametrize("least_side", [-0.1, 1.5])
-def test_a_least_side_that_is_no_share_is_refused(least_side):
-    with pytest.raises(ConfigError, match="least_side"):
-        CoarseToFineInferer((32, 32), least_side=least_side)
-
-
-def test_an_unknown_part_is_refused_with_those_that_there_are():
-    with pytest.raises(ConfigError, match="part='brightest': give one of largest, surest"):
-        CoarseToFineInferer((32, 32), part="brightest")
 
 
 def test_of_several_first_looks_the_most_certain_end_is_kept():

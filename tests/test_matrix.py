@@ -20,50 +20,23 @@ Requires-Dist: fire
 """
 
 
-@pytest.fixture
-def dist(tmp_path: Path) -> Path:
-    with zipfile.ZipFile(tmp_path / "monai_fairfl-0.1.0-py3-none-any.whl", "w") as content:
+def test_the_oldest_libraries_are_the_lower_bounds_and_a_row_that_fails_names_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = tmp_path / "monai_fairfl-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as content:
         content.writestr("monai_fairfl-0.1.0.dist-info/METADATA", REQUIRES)
     (tmp_path / "monai_fairfl-0.1.0.tar.gz").touch()
-    return tmp_path
-
-
-def test_the_oldest_libraries_are_the_lower_bounds(dist: Path) -> None:
-    (wheel,) = dist.glob("*.whl")
     assert list(matrix.lower_bounds(wheel)) == ["torch==2.8", "numpy==1.24", "jinja2==3.1"]
 
-
-def test_a_python_that_is_not_here_is_named_and_nothing_counts_as_run(
-    dist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [str(dist), "--pythons", "3.99", "--libraries", "newest", "--out", str(tmp_path / "m")]
-    assert matrix.main(words) == 1
-    said = "Python 3.99, newest libraries: not run: python3.99 is not on this machine"
-    assert said in capsys.readouterr().out
-
-
-def test_the_oldest_libraries_are_not_run_with_a_python_that_has_no_wheel_of_them(
-    dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    python = tmp_path / "bin" / "python3.13"
-    python.parent.mkdir()
-    python.write_text("#!/bin/sh\n")
-    python.chmod(0o755)
-    monkeypatch.setenv("PATH", str(python.parent))
-    words = [str(dist), "--pythons", "3.13", "--libraries", "oldest", "--out", str(tmp_path / "m")]
-    assert matrix.main(words) == 1
-    said = "Python 3.13, oldest libraries: not run: the oldest NumPy has no wheel"
-    assert said in capsys.readouterr().out
-
-
-def test_a_row_that_fails_names_its_command_and_its_log(dist: Path, tmp_path: Path) -> None:
-    # A Python that can do nothing: its first command fails.
-    broken = tmp_path / "bin" / "python3.99"
-    broken.parent.mkdir()
+    # A Python that can do nothing: its first command fails. The other one is not here.
+    broken = tmp_path / "python3.99"
     broken.write_text("#!/bin/sh\necho no venv here; exit 3\n")
     broken.chmod(0o755)
-    row = matrix.Row(str(broken), matrix.NEWEST, "torch", tmp_path / "row")
-    (wheel,) = dist.glob("*.whl")
-    result = row.run(wheel, None)
-    assert result.startswith(f"FAILED with 3: {broken} -m venv") and str(row.log) in result
-    assert "no venv here" in row.log.read_text()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = [str(tmp_path), "--pythons", "3.99", "3.98", "--out", str(tmp_path / "rows")]
+    assert matrix.main(words) == 1
+    said = capsys.readouterr().out
+    assert f"FAILED with 3: {broken} -m venv" in said
+    assert "Python 3.98, newest libraries: not run: python3.98 is not on this machine" in said
+    assert "no venv here" in (tmp_path / "rows" / "python3.99-newest" / "log.txt").read_text()

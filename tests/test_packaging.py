@@ -10,11 +10,9 @@ import json
 import os
 import re
 import runpy
-import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from typing import Any
 import pytest
 import setuptools
 from helpers.checkout import CHECKOUT, files_of_the_project
-from packaging.requirements import Requirement
 from readme_renderer import markdown
 
 HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
@@ -121,16 +118,6 @@ def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
         assert (tmp_path / f"copy-{name}" / "configs" / "train.json").is_file()
 
 
-def test_the_source_archive_is_the_project(tmp_path: Path) -> None:
-    source = copy_of_the_project(tmp_path / "source")
-    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path)]
-    subprocess.run([*build, str(source)], check=True, capture_output=True)
-    (archive,) = tmp_path.glob("monai_fairfl-*.tar.gz")
-    with tarfile.open(archive) as content:
-        inside = {Path(*Path(name).parts[1:]) for name in content.getnames()}
-    assert {file.relative_to(CHECKOUT) for file in files_of_the_project()} <= inside
-
-
 def setup_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the ``setup.py`` of a folder hands to setuptools."""
     given: dict[str, Any] = {}
@@ -168,30 +155,10 @@ def test_no_link_of_the_long_description_leads_nowhere(
         assert f"https://example.org/fair/blob/{version}/docs/results.md" in targets
 
 
-def test_scipy_is_one_whose_bootstrap_takes_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = setup_of(CHECKOUT, monkeypatch)
-    needed = {found.name: found.specifier for found in map(Requirement, given["install_requires"])}
-    assert "1.15.0" in needed["scipy"] and "1.14.1" not in needed["scipy"]  # rng= came with 1.15
-
-
 def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not {"torch", "monai", "nvflare", "flwr"} & modules_after(
         "import monai_fairfl", tmp_path
     )
-
-
-def test_strategies_and_guards_know_neither_client_nor_engine_nor_ledger(tmp_path: Path) -> None:
-    code = """
-import importlib
-for room in ("messages", "replies", "games", "strategies", "guards"):
-    package = importlib.import_module(f"monai_fairfl.{room}")
-    for name in getattr(package, "__all__", ()):
-        getattr(package, name)
-"""
-    loaded = modules_after(code, tmp_path)
-    assert {"torch", "monai_fairfl.strategies"} <= loaded
-    assert not {"monai", "ignite", "nvflare", "flwr"} & loaded
-    assert not {"monai_fairfl.run", "monai_fairfl.server", "monai_fairfl.client"} & loaded
 
 
 def test_no_module_outside_its_transport_loads_an_engine(tmp_path: Path) -> None:
@@ -272,28 +239,3 @@ def test_the_guide_shows_the_example_that_is_tested() -> None:
         for name in (example, f"test_{example}"):
             code = (CHECKOUT / "docs" / "examples" / name).read_text().removeprefix(HEADER)
             assert f"```python\n{code}```" in guide
-
-
-def test_make_says_what_it_can_make() -> None:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    shown = subprocess.run(
-        ["make"], cwd=CHECKOUT, capture_output=True, text=True, check=True
-    ).stdout
-    assert {"demo", "test", "lint", "bench", "clean"} <= set(
-        re.findall(r"^  ([a-z-]+)", shown, re.MULTILINE)
-    )
-
-
-def test_the_demos_of_make_take_one_seed_for_images_and_training() -> None:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    words = ["make", "--dry-run", "demo", "demo-flare", "SEED=7"]
-    shown = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    commands = []
-    for line in shown.replace("\\\n", " ").splitlines():
-        if line.startswith((".venv/bin/monai-fairfl ", ".venv/bin/python ")):
-            commands.append(shlex.split(line))
-    assert len(commands) == 3  # in one process, and images and training in NVIDIA FLARE
-    for command in commands:
-        assert command[command.index("--seed") + 1] == "7"

@@ -4,19 +4,16 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers import odd_federation
-from helpers.driving import LeastSquares
 from helpers.faulty_transports import ReorderingTransport
 from helpers.least_squares_federation import (
-    TARGETS,
     clients,
     federation,
     ledger_bytes,
@@ -24,7 +21,6 @@ from helpers.least_squares_federation import (
 
 from monai_fairfl import Reply, Request
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Strategy
-from monai_fairfl.transports.workers import WorkerClients, dealt_out
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_others(tmp_path: Path) -> None:
@@ -39,18 +35,10 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others(tmp_path: Path
 
 def test_no_order_of_arrival_changes_a_bit(tmp_path: Path) -> None:
     federation(tmp_path / "plain", rounds=2).run()
-    orders: set[tuple[str, ...]] = set()
-    chance = random.Random(0)
-
-    def shuffle(replies: list[Reply]) -> None:
-        chance.shuffle(replies)
-        orders.add(tuple(reply.client for reply in replies))
-
-    for number in range(12):
-        shuffling = ReorderingTransport(clients(), shuffle)
+    for number, order in enumerate(permutations(range(3))):
+        shuffling = ReorderingTransport(clients(), order)
         federation(tmp_path / str(number), transport=shuffling, rounds=2).run()
         assert ledger_bytes(tmp_path / str(number)) == ledger_bytes(tmp_path / "plain")
-    assert len(orders) == 6
 
 
 @pytest.mark.parametrize("strategy", [FedCE, CGSV])
@@ -65,15 +53,6 @@ def test_no_order_of_tensors_changes_a_bit(strategy: type[Strategy], tmp_path: P
     faults = {"ash": backwards, "oak": backwards}
     odd_federation.federation(strategy(), tmp_path / "other" / "run", faults=faults).run()
     assert ledger_bytes(tmp_path / "other") == ledger_bytes(tmp_path / "one")
-
-
-def test_no_number_of_workers_changes_a_bit(tmp_path: Path) -> None:
-    makers = {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
-    federation(tmp_path / "plain").run()
-    for count in (1, 2):
-        workers = WorkerClients(makers, dealt_out(dict.fromkeys(makers, 1), count))
-        federation(tmp_path / str(count), transport=workers).run()
-        assert ledger_bytes(tmp_path / str(count)) == ledger_bytes(tmp_path / "plain")
 
 
 def test_clients_are_drawn_by_seed_and_round(tmp_path: Path) -> None:

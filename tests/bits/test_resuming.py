@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.faults_of_folders import crash_before_checkpoint
 from helpers.least_squares_federation import (
     concluded_in_round,
     federation,
@@ -34,22 +33,12 @@ from monai_fairfl.run import Ledger
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of FedCE that nothing stopped; read only."""
-    folder = tmp_path_factory.mktemp("whole")
-    federation(folder).run()
-    return folder
-
-
 # --- to the same bits
 
 
-@pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
-@pytest.mark.parametrize("stop_in", [0, 2])
+@pytest.mark.parametrize(("strategy", "stop_in"), [(FedCE, 0), (Standalone, 2)])
 def test_stopping_and_resuming_gives_the_same_bits(
-    tmp_path: Path, strategy: type[Strategy], stop_in: int
+    strategy: type[Strategy], stop_in: int, tmp_path: Path
 ) -> None:
     federation(tmp_path / "whole", strategy()).run()
 
@@ -64,35 +53,22 @@ def test_stopping_and_resuming_gives_the_same_bits(
     assert torch.equal(global_weights(tmp_path / "whole"), global_weights(tmp_path / "parts"))
 
 
-@pytest.mark.parametrize("number", [0, 2])
-def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(
-    number: int, whole: Path, tmp_path: Path
-) -> None:
-    crash_before_checkpoint(federation(tmp_path), number)
-    kinds = [record["kind"] for record in read_ledger(ledger_file(tmp_path))]
-    assert kinds == ["start", *["round"] * (number + 1)]
-    federation(tmp_path).run(resume=True)
-    assert ledger_bytes(whole) == ledger_bytes(tmp_path)
-
-
 # --- not at all
 
 
-@pytest.mark.parametrize("left", ["nothing", "a folder half written"])
-def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(tmp_path: Path, left: str) -> None:
+def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(tmp_path: Path) -> None:
     stopped_in_round(1, tmp_path).run()
     before = ledger_bytes(tmp_path)
     checkpoints = tmp_path / "run" / "checkpoints"
     shutil.rmtree(checkpoints)
-    if left != "nothing":
-        (checkpoints / ".writing-round-0002").mkdir(parents=True)
+    (checkpoints / ".writing-round-0002").mkdir(parents=True)
     with pytest.raises(FederationError, match="2 recorded rounds and no checkpoint") as error:
         federation(tmp_path, transport=nobody()).run(resume=True)
     assert str(checkpoints) in str(error.value)
     assert ledger_bytes(tmp_path) == before
 
 
-@pytest.mark.parametrize("left", [None, b"", bytes(300)])
+@pytest.mark.parametrize("left", [None, bytes(300)])
 def test_a_run_without_its_ledger_is_not_begun_again(left: bytes | None, tmp_path: Path) -> None:
     """It is missing, or a crash of the machine left it empty or full of zeros."""
     stopped_in_round(1, tmp_path).run()
@@ -135,14 +111,12 @@ def test_a_ledger_that_does_not_fit_its_checkpoint_is_not_resumed(
 # --- the settings of a run that goes on
 
 OF_THE_EXPERIMENT: dict[str, Any] = {
-    **{"evaluate": (), "score_global": False, "buffers": "samples", "seed": 7, "threads": 2},
-    **{"clients_per_round": 2, "local_norm": True, "groups": {"first": ["A"]}},
-    **{"ranges": {"global_loss": [-1, 1]}, "samples": {"A": 7}},
+    **{"evaluate": (), "buffers": "samples", "seed": 7, "clients_per_round": 2},
+    **{"local_norm": True, "ranges": {"global_loss": [-1, 1]}, "samples": {"A": 7}},
 }
 OF_THE_RUN: dict[str, Any] = {
-    **{"min_clients": 1, "retries": 0, "timeout": 60.0, "final": (), "keep": 2, "unasked": True},
-    **{"record_updates": True, "most_samples": 10, "adapt_epochs": 4, "adapt_rate": 0.01},
-    "rounds": 3,
+    **{"min_clients": 1, "timeout": 60.0, "final": (), "record_updates": True},
+    **{"adapt_epochs": 4, "rounds": 3},
 }
 
 
@@ -202,9 +176,6 @@ def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) 
     resumed = federation(tmp_path / "concluded", transport=nobody()).run(resume=True)
     assert resumed.records == history.records
     assert len(federation(tmp_path / "concluded", rounds=5).run(resume=True).rounds) == 5
-
-
-# --- the schedule, which the ledger does not hold
 
 
 # --- killed at each write

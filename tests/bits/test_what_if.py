@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.tiny_networks import SITES, federation
 
-from monai_fairfl import Reply, Request, Strategy
+from monai_fairfl import Strategy
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, what_if
 from monai_fairfl.strategies import FedAvg, FedCE
@@ -21,34 +21,24 @@ ROUNDING = 1e-6
 OTHERS = [site for site in SITES if site != "elm"]
 
 
-@pytest.mark.parametrize("kind", [FedCE, shipped.CGSV, shipped.ShapFed, shipped.CFFL])
+@pytest.mark.parametrize("kind", [FedCE, shipped.CFFL])
 def test_the_first_round_without_a_site_is_that_of_a_run_without_it(
     kind: type[Strategy], tmp_path: Path
 ) -> None:
-    """And of one where its replies are lost. Guards would compare with all sites."""
-
-    def lose_elm(request: Request, reply: Reply) -> Reply | None:
-        return None if request.client == "elm" else reply
-
+    """Guards would compare with all sites."""
     federation(kind(), tmp_path / "all", guards=()).run()
     rest = federation(kind(), tmp_path / "rest", sites=OTHERS, rounds=1, guards=()).run()
-    lost = federation(kind(), tmp_path / "lost", lose_elm, rounds=1, guards=()).run()
-
     answer = what_if(tmp_path / "all" / "run", without="elm")
     assert answer.first_round_is_exact and answer.why_not == ""
     first = answer.rounds[0]["what_if"]
     assert set(first["contributions"]) == set(OTHERS)
-    for run in (rest, lost):
-        recorded = run.rounds[0]["aggregation"]
-        assert first["aggregation"] == pytest.approx(recorded, abs=ROUNDING)
-    last = answer.rounds[2]["what_if"]["aggregation"]
-    assert sum(last.values()) == pytest.approx(1.0)
+    assert first["aggregation"] == pytest.approx(rest.rounds[0]["aggregation"], abs=ROUNDING)
     assert {site for site in SITES if answer.sites[site]["weight"]["what_if"] is None} == {"elm"}
     weights = [entry["recorded"]["aggregation"]["elm"] for entry in answer.rounds]
     assert answer.sites["elm"]["weight"]["recorded"] == pytest.approx(sum(weights) / 3)
 
 
-@pytest.mark.parametrize("make", [shipped.ShapFed, lambda: FedCE("cos"), shipped.Standalone])
+@pytest.mark.parametrize("make", [shipped.ShapFed, shipped.Standalone])
 def test_another_strategy_computes_in_the_first_round_what_its_own_run_does(
     make: Callable[[], Strategy], tmp_path: Path
 ) -> None:
@@ -64,9 +54,7 @@ def test_a_strategy_whose_answers_are_not_in_the_ledger_is_refused_by_name(tmp_p
     federation(FedAvg(), tmp_path).run()
     for strategy, word in (
         (shipped.LeaveOneOut(), "models of its own"),
-        (shipped.FedLWR(), "models of its own"),
         (shipped.CFFL(), "local_score"),
-        (FedCE(), "leave_one_out_error"),
         (FedAvg(training={"prox_mu": 0.1}), "prox_mu"),
         (shipped.ShapFed(output_layer="0"), "output layer '0'"),
     ):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.own_bundle import OWN_BUNDLE
 from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 from monai.bundle import verify_metadata, verify_net_in_out
 
@@ -71,13 +70,6 @@ def test_networks_take_and_give_what_the_metadata_say(bundle: Bundle) -> None:
     assert mask["num_channels"] == 1
     assert mask["channel_def"] == labels
     assert mask["value_range"] == [0, len(labels) - 1]
-
-
-def test_our_example_of_an_own_bundle_passes_the_same_checks() -> None:
-    configs = OWN_BUNDLE / "configs"
-    metadata = str(configs / "metadata.json")
-    verify_metadata(meta_file=metadata, filepath=str(SCHEMA))
-    verify_net_in_out("network_def", metadata, str(configs / "train.json"), device="cpu")
 
 
 # --- what files have in common

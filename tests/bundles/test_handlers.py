@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from helpers.checkout import CHECKOUT
+from helpers.driving import GOLDEN
 from helpers.small_trainers import (
     ONE_BATCH,
     Point,
@@ -20,14 +18,12 @@ from helpers.small_trainers import (
     least_squares,
     trainer_of,
 )
-from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from monai.losses import DiceCELoss
 from torch import nn
 
 from monai_fairfl.handlers import Proximal, RandomUpdate, SharpnessAware
 
-GOLDEN = json.loads((CHECKOUT / "tests" / "golden" / "golden_values.json").read_text())
 QUADRATIC = GOLDEN["fedism"]["quadratic"]
 CURVATURE = torch.tensor(QUADRATIC["H_diag"], dtype=torch.float64)
 X, Y = least_squares()
@@ -53,17 +49,12 @@ def step_on_quadratic(*handlers: Any, clip: float = 0.0) -> torch.Tensor:
     return torch.tensor(QUADRATIC["w"], dtype=torch.float64) - network.w.detach()
 
 
-def trained(
-    *handlers: Any,
-    prepare: Callable[[SupervisedTrainer], Any] = lambda trainer: None,
-    **arguments: Any,
-) -> dict[str, Any]:
+def trained(*handlers: Any) -> dict[str, Any]:
     """State of a convolutional net and of the random numbers after two epochs."""
     network = conv_net()
     optimizer = torch.optim.Adam(network.parameters(), 0.05, weight_decay=1e-3)
     loss = DiceCELoss(sigmoid=True)
-    trainer = trainer_of(network, image_batches(), loss, optimizer, epochs=2, **arguments)
-    prepare(trainer)
+    trainer = trainer_of(network, image_batches(), loss, optimizer, epochs=2)
     for handler in handlers:
         handler.attach(trainer)
     torch.manual_seed(7)
@@ -130,14 +121,6 @@ def test_without_a_perturbation_it_is_plain_training_to_the_bit() -> None:
     # It is lost in rounding, yet the second pass runs: with the same dropout and statistics.
     assert same(plain, trained(SharpnessAware(1e-30)))
 
-    detached = SharpnessAware(0.1)
-
-    def attach_and_detach(trainer: SupervisedTrainer) -> None:
-        detached.attach(trainer)
-        detached.detach()
-
-    assert same(plain, trained(prepare=attach_and_detach))
-
 
 def test_gradients_are_clipped_after_the_second_pass() -> None:
     step = step_on_quadratic(SharpnessAware(QUADRATIC["rho"]), clip=1e-3)
@@ -154,16 +137,12 @@ def linear(start: float) -> nn.Linear:
     return network
 
 
-def fitted(
-    handler: Any, start: float = 0.0, batches: int = 1, epochs: int = 300, **arguments: Any
-) -> torch.Tensor:
+def fitted(handler: Any, start: float = 0.0, epochs: int = 300) -> torch.Tensor:
     """Weights after a training on the rows of a least-squares problem."""
     network = linear(start)
-    loader = []
-    for x, y in zip(X.chunk(batches), Y.chunk(batches), strict=True):
-        loader.append({"image": x, "label": y})
+    loader = [{"image": X, "label": Y}]
     optimizer = torch.optim.SGD(network.parameters(), 0.2)
-    trainer = trainer_of(network, loader, half_mean_square, optimizer, epochs, **arguments)
+    trainer = trainer_of(network, loader, half_mean_square, optimizer, epochs)
     handler.attach(trainer)
     trainer.run()
     return network.weight.detach()

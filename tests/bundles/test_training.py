@@ -83,46 +83,6 @@ def test_the_paper_setting_is_that_of_the_paper(tmp_path: Path) -> None:
     assert optimizer.defaults["lr"] == 1e-3
     assert type(parser.get_parsed_content("loss")).__name__ == "DiceLoss"
     assert parser.get_parsed_content("augmentation") == []
-    batch = next(iter(parser.get_parsed_content("train#dataloader")))
-    assert batch["image"].shape == (8, 1, 256, 256)
-    assert all(label.any() for label in batch["label"])
-
-
-# --- what the network sees of a volume
-
-
-@pytest.fixture(scope="module")
-def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of four small volumes; read only."""
-    root = tmp_path_factory.mktemp("volumes")
-    return root / PROSTATE.write(root)[0]
-
-
-def parsed(data: Path, out: Path, key: str, **overrides: Any) -> Any:
-    return PROSTATE.workflow(TRAIN, data, out, **overrides).parser.get_parsed_content(key)
-
-
-def first_image(data: Path, out: Path, key: str = "image", **overrides: Any) -> torch.Tensor:
-    case = next(iter(parsed(data, out, "validate#dataset", **overrides)))
-    tensor: torch.Tensor = case[key].as_tensor()
-    return tensor
-
-
-def test_a_batch_has_slices_with_their_neighbours_and_a_volume_is_normalised(
-    hospital: Path, tmp_path: Path
-) -> None:
-    settings = {"size": [64, 64], "slices_per_volume": 3, "batch_size": 2}
-    batch = next(iter(parsed(hospital, tmp_path, "train#dataloader", **settings)))
-    assert batch["image"].shape == (6, 3, 64, 64)
-    assert batch["label"].shape == (6, 1, 64, 64)
-    assert set(batch["label"].unique().tolist()) <= {0.0, 1.0}
-    image = first_image(hospital, tmp_path, **settings)
-    assert image.shape == (1, 64, 64, 8)
-    assert float(image.mean()) == pytest.approx(0, abs=1e-4)
-    assert float(image.std(correction=0)) == pytest.approx(1, abs=1e-4)
-
-
-# --- formats of numbers, and layouts in memory
 
 
 # --- data that is refused, and data lists
@@ -200,9 +160,6 @@ def test_an_evaluation_tests_the_cases_that_its_training_left(
     with pytest.raises(RuntimeError) as other_seed:
         datalist(EVALUATE)
     assert "'seed': 1" in str(other_seed.value.__cause__)
-
-
-# --- model files that do not fit
 
 
 # --- photographs

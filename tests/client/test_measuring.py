@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.client_requests import after, broken, measure, same, tiny_model, train
+from helpers.client_requests import after, broken, measure, same, train
 from helpers.refusals import refused
 
 from monai_fairfl import Estimate, Reply
@@ -53,20 +53,6 @@ def test_measuring_changes_no_bit_of_the_training_and_nothing_of_the_process(
     assert same(client.trainer.network.state_dict(), trained)
     assert not list((tmp_path / "alder" / "models").glob("*"))
     assert same(train(client, weights, 1).update, undisturbed[1].update)
-
-
-def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
-    new_client: Any,
-) -> None:
-    # Averaged statistics of batches would lag behind so short a training.
-    weights, _ = tiny_model(norm="instance")
-    client = new_client(learning_rate=0.01, norm="instance")
-    reply = train(client, weights, 0, ("global_loss", "local_loss"), local_epochs=8.0)
-    received, trained = map(value_of, reply.measurements.values())
-    assert trained < received
-    again = measure(client, after(weights, reply), "global_loss")["global_loss"]
-    assert value_of(again) == pytest.approx(trained, rel=1e-5)
-    assert value_of(measure(client, weights, "global_loss")["global_loss"]) == received
 
 
 def test_a_case_that_cannot_be_scored_is_an_error_and_not_a_score_of_the_others(
@@ -128,13 +114,6 @@ def test_scores_of_test_cases_stay_at_the_site_in_a_file_that_no_spreadsheet_run
     mean = sum(float(row["dice"]) for row in rows) / len(rows)
     assert value_of(score) == pytest.approx(mean, abs=1e-5)
 
-    # Nobody knows the names of cases that come in any order.
-    settings = {"dataset_dir": str(images), "datalist_file": lists}
-    shuffled = new_client(state="shuffled", **settings, **{"validate#dataloader#shuffle": True})
-    measure(shuffled, weights, "score", closing=1.0)
-    [file] = (tmp_path / "alder" / "shuffled").glob("*.csv")
-    assert file.read_text().splitlines()[1].startswith("0,")
-
 
 def test_test_cases_that_are_training_or_validation_cases_give_no_test_score_but_their_number(
     new_client: Any,
@@ -146,7 +125,6 @@ def test_test_cases_that_are_training_or_validation_cases_give_no_test_score_but
     (images / "link.nii.gz").symlink_to(images / "Case00.nii.gz")
     others = named("Case02.nii.gz", 2)
     for testing, training, validation in (
-        ([named("Case01.nii.gz", 1)], 0, 1),
         ([others, named("link.nii.gz", 0)], 1, 0),
         ([others], 0, 0),
     ):
@@ -200,14 +178,8 @@ def test_the_leave_one_out_error_is_that_of_the_model_without_exactly_the_previo
     third = train(client, start, 2, names, previous_weight=0.3).measurements
     restarted = new_client(learning_rate=0.02)
     assert train(restarted, start, 2, names, previous_weight=0.3).measurements == third
-    # A resumed server repeats a round: the previous model is then an older one.
-    repeated = train(client, mixed, 1, names, previous_weight=0.4)
-    assert repeated.measurements == second.measurements
-
-    late = train(client, start, 3, names, previous_weight=0.3)
     alone = train(client, start, 4, names, previous_weight=1.0)
-    for reply in (late, alone):
-        assert set(reply.measurements) == {"global_score"}
+    assert set(alone.measurements) == {"global_score"}
     # The previous average is without a client that was absent.
     absent = train(client, start, 6, names, previous_weight=0.0)
     error, score = map(value_of, absent.measurements.values())

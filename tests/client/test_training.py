@@ -105,8 +105,6 @@ def test_what_the_client_cannot_do_and_weights_of_another_network_are_refused_by
     ):
         with refused(*words, by=ValueError):
             train(client, given, 0, names, **context)
-    with refused("lack", name, by=ValueError):
-        measure(client, lacking, "score")
     with refused("other", by=KeyError):
         measure(client, {**weights, "other": torch.ones(1)}, "score")
 

@@ -19,29 +19,24 @@ from helpers.odd_federation import SHAPES, federation, start
 from helpers.shipped_strategies import SHIPPED
 from helpers.tiny_networks import SITES
 
-from monai_fairfl import Estimate, History, Reply, Request, Strategy
+from monai_fairfl import History, Reply, Request, Strategy
 from monai_fairfl.audit import replay
 from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import (
     CFFL,
     CGSV,
-    FedCE,
     FedLWR,
-    QFedAvg,
     ShapFed,
     Sparsified,
 )
 
 MADE: dict[str, Any] = {
     **SHIPPED,
-    "FedCE-released": lambda: FedCE(variant="released"),
     "CGSV-exact": lambda: CGSV(variant="paper", exact=True),
-    "CGSV-round robin": lambda: CGSV(reward="round_robin"),
     "CGSV-contribution index": lambda: CGSV(reward="contribution_index"),
     "FedLWR-one layer": lambda: FedLWR(layerwise=False, similarity="cosine"),
     "ShapFed-personalised": lambda: ShapFed(personalised=True),
-    "QFedAvg-huge power": lambda: QFedAvg(q=300.0),
     "CFFL-own rest": lambda: CFFL(reward=Sparsified(ratio="share", rest="own")),
 }
 TYPES = (torch.float16, torch.bfloat16, torch.float64)
@@ -69,10 +64,8 @@ def require_sound(history: History, strategy: Strategy) -> None:
         if any(isinstance(row, Mapping) for row in record["aggregation"].values()):
             rows = list(record["aggregation"].values())
         for row in rows:
-            # The first release of FedCE raises small weights after it divided by their sum.
-            slack = 0.01 if strategy.name.endswith("released") else 1e-9
             if row:
-                assert sum(row.values()) == pytest.approx(1, abs=slack)
+                assert sum(row.values()) == pytest.approx(1, abs=1e-9)
                 assert min(row.values()) >= 0
     for model in (strategy.weights, *strategy.rewards.values()):
         assert all(model[name].isfinite().all() for name in SHAPES if name in model)
@@ -92,15 +85,9 @@ class StopsAfterTheFirst(Observer):
 def test_every_strategy_keeps_the_promises_of_all(name: str, tmp_path: Path) -> None:
     dtype = TYPES[list(MADE).index(name) % 3]
     faults = {"beech": away, "elm": reporting(0.5, math.nan, 0.4)}
-    asked: list[Request] = []
-
-    def listen(request: Request, reply: Reply) -> Reply:
-        asked.append(request)
-        return reply
-
     strategy = MADE[name]()
-    settings: dict[str, Any] = {"dtype": dtype, "faults": {**faults, "ash": listen}}
-    history = federation(strategy, tmp_path / "whole" / "run", **settings).run()
+    given: dict[str, Any] = {"dtype": dtype, "faults": faults}
+    history = federation(strategy, tmp_path / "whole" / "run", **given).run()
     require_sound(history, strategy)
 
     # The absent client and the one that sent NaN are named, and no one else.
@@ -117,16 +104,13 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, tmp_path: Path) -> 
             assert model[tensor].dtype == expected.dtype
             assert model[tensor].shape == expected.shape
 
-    # A client receives its own numbers only, and all numbers follow from the ledger alone.
-    for request in asked:
-        assert all(isinstance(value, (int, float)) for value in request.context.values())
+    # All numbers follow from the ledger alone.
     replayed = replay(tmp_path / "whole" / "run")
     assert (replayed.rounds, replayed.differences) == (3, ())
 
     # A run that is stopped and resumed has the same models.
     stop = StopsAfterTheFirst()
     folder = tmp_path / "parts" / "run"
-    given = {"dtype": dtype, "faults": faults}
     stop.federation = federation(MADE[name](), folder, observer=stop, **given)
     assert not stop.federation.run().finished
     resumed = federation(MADE[name](), folder, **given).run(resume=True)
@@ -137,23 +121,13 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, tmp_path: Path) -> 
 
 # ---- strange numbers
 
-ONCE = {"mean": 0.5, "body": 0.5}
-STRANGE: dict[str, Any] = {
-    "infinite": -math.inf,
-    "huge": 1e308,
-    "minus": -1e9,
-    "too large for a float": 10**400,
-    "nothing": None,
-    "one strange layer": {**ONCE, "head": 1e300},
-    "layers that nobody has": {**ONCE, **{f"layer {number}": 0.0 for number in range(50)}},
-    "of minus three cases": Estimate(0.5, 0.1, -3),
-}
+STRANGE = (-math.inf, 1e308, 10**400, None, {"mean": 0.5, "body": 0.5, "head": 1e300})
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_one_clients_strange_numbers_end_no_federation(name: str, tmp_path: Path) -> None:
     strategy = MADE[name]()
-    faults = {"elm": reporting(*STRANGE.values())}
+    faults = {"elm": reporting(*STRANGE)}
     history = federation(strategy, tmp_path / "run", faults=faults, rounds=len(STRANGE)).run()
     require_sound(history, strategy)
     for record in history.rounds:

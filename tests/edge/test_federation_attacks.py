@@ -10,7 +10,6 @@ seeds; here each attack meets one method of each kind. Beside them stand honest 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,15 @@ from attackers import (
     Scene,
     Update,
     multiplied,
-    noise,
     scaled,
     weighted_sum,
     with_update,
 )
-from attacks import ATTACKER, SITES, STRATEGIES, VICTIM
+from attacks import SITES, STRATEGIES, VICTIM
 from helpers.attacked_federation import federation_of, progress, progress_of_row
 
-from monai_fairfl import Federation, Replies, Reply, Strategy
-from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.strategies import FedAvg, Median, Standalone
+from monai_fairfl import Federation, Reply, Strategy
+from monai_fairfl.strategies import FedAvg, FedCE, Median
 
 Records = list[Mapping[str, Any]]
 Chance = np.random.Generator
@@ -85,9 +82,7 @@ def replacing_model(reply: Reply, update: Update, scene: Scene, chance: Chance) 
 
 
 FAULTS: dict[str, tuple[Change, float, float]] = {
-    "flipped sign": (multiplied(-1.0), 0.4, 0.9),
     "scaled by -100": (multiplied(-100.0), -1.0, 0.9),
-    "noise": (noise, 0.75, 0.9),
     # No guard finds it: what one site takes is its share of the class, once in each direction.
     "flipped labels": (flipped_labels, 0.5, 0.65),
     "model replacement": (replacing_model, -1.0, 0.8),
@@ -125,11 +120,9 @@ def test_default_guards_leave_the_honest_sites_their_gain(
 NOT_FOR_GUARDS = ("num_samples 1e9", "report of 1e9", "plausible false report")
 """Sample counts and reports are checked where they arrive; no guard looks at them."""
 
-BY_REPORTS = ("FedCE", "QFedAvg", "FairFed")
-OF_THE_SCORE = ("noise of honest length", "copy", "sleeper", "a site that sinks another")
+OF_THE_SCORE = ("copy", "a site that sinks another")
 CASES = [("FedAvg", name) for name in ATTACKS if name not in NOT_FOR_GUARDS]
-CASES += [("FedCE", name) for name in ("flipped sign", "copy", "a site that sinks another")]
-CASES += [(method, name) for method in ("CGSV", "ShapFed") for name in OF_THE_SCORE]
+CASES += [(method, name) for method in ("FedCE", "CGSV", "ShapFed") for name in OF_THE_SCORE]
 
 
 def under(attack: Attack, method: str, folder: Path) -> Records:
@@ -179,69 +172,18 @@ def test_the_attacker_gains_nothing_and_is_found_and_nobody_else_is(
         assert credit(rounds, [VICTIM]) >= 0.95 * credit(alone, [VICTIM])
 
 
-def reporting(value: float) -> Change:
-    """The same number in place of everything that was measured."""
-
-    def change(reply: Reply, update: Update, scene: Scene, chance: Chance) -> Reply:
-        return replace(reply, measurements=dict.fromkeys(reply.measurements, value))
-
-    return change
-
-
-@pytest.mark.parametrize("method", BY_REPORTS)
-def test_a_report_out_of_its_range_is_dropped_and_brings_nothing(
-    method: str, honest: Any, tmp_path: Path
-) -> None:
-    for value in (1e9, -1e9):
-        attack = Attack(reporting(value), reports=True)
-        rounds = under(attack, method, tmp_path / str(value))
-        require_no_gain(attack, rounds, honest, method)
-        assert all(set(record["dropped"]) == {ATTACKER} for record in rounds)
-
-
 # --- several guards together
 
 
-@pytest.mark.parametrize("method", ["FedAvg", "FedCE"])
 @pytest.mark.parametrize("outlier", [False, True])
 def test_no_guard_acts_on_honest_sites_or_on_an_honest_outlier(
-    method: str, outlier: bool, tmp_path: Path
+    outlier: bool, tmp_path: Path
 ) -> None:
     models = []
     for title, settings in (("guarded", {}), ("plain", {"guards": ()})):
-        strategy = STRATEGIES[method]()
-        run = federation_of(strategy, tmp_path / title, outlier=outlier, **settings)
+        run = federation_of(FedCE(), tmp_path / title, outlier=outlier, **settings)
         rounds = list(run.run().rounds)
         assert attacks.verdicts_on(rounds, SITES) == []
         models.append([record["model"] for record in rounds])
     # Not a bit is another.
     assert models[0] == models[1]
-
-
-def test_where_nothing_is_averaged_an_update_is_judged_by_itself(tmp_path: Path) -> None:
-    """Else the yardstick of training alone would have others' updates in it, or shorter ones."""
-    for name in ("copy", "x100", "NaN"):
-        folder = tmp_path / name
-        guarded = federation_of(Standalone(), folder, ATTACKS[name], rounds=3).run().rounds
-        for record in guarded:
-            found = [ATTACKER] if name == "NaN" else []
-            assert list(record["missing"]) == list(record["verdicts"]) == found
-
-
-class Flag(Guard):
-    """A user's own guard, which flags one client."""
-
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        found = [reply for reply in replies if reply.client == ATTACKER]
-        return {reply.id: Verdict("flag", "worth a look", {"rounds": 1.0}) for reply in found}
-
-
-def test_a_flag_of_a_guard_of_ones_own_is_recorded_and_changes_no_bit(
-    honest: Any, tmp_path: Path
-) -> None:
-    flagged = federation_of(FedAvg(), tmp_path / "run", guards=[Flag()]).run().rounds
-    for record, other in zip(flagged, rounds_of(honest(len(SITES))), strict=True):
-        [verdict] = record["verdicts"][ATTACKER]
-        assert (verdict["guard"], verdict["action"]) == ("Flag", "flag")
-        assert verdict["evidence"] == {"rounds": 1.0}
-        assert record["model"] == other["model"]

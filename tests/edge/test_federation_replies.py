@@ -48,10 +48,8 @@ def trained_by_b_in_round_1(request: Request) -> bool:
     [
         (None, ["timeout"]),
         ({"error": "disk full"}, ["error", "disk full"]),
-        ({"update": [vector([1.0, 2.0])]}, ["refused", "update", "list"]),
         ({"buffers": [1.0]}, ["refused", "buffers", "list"]),
         ({"update": Lost(w=None)}, ["error", "'w'", "read"]),
-        ({"num_samples": 10**9}, ["refused", "num_samples", "1000000000", "most_samples"]),
         ({"measurements": None}, ["refused", "measurements", "NoneType"]),
         ({"update": {"w": vector([math.nan, 0.0])}}, ["quarantined", "'w'"]),
     ],
@@ -69,12 +67,6 @@ def test_a_bad_reply_is_left_out_with_its_reason_and_the_others_go_on(
     present = ["".join(record["aggregation"]) for record in history.rounds]
     assert present == ["ABC", "AC", "ABC", "ABC"]
     assert len(set(history.rounds[3]["aggregation"].values())) == 3
-
-
-# --- layers and statistics
-
-
-# --- measurements
 
 
 # --- replies that do not belong to the exchange
@@ -114,23 +106,17 @@ def test_a_late_answer_does_not_stand_in_for_the_own_one_of_a_round(
 # --- too few replies
 
 
-@pytest.mark.parametrize(("number", "left", "missing"), [(2, "A", "B.*C"), (4, "", "A.*B.*C")])
-def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(
-    number: int, left: str, missing: str, tmp_path: Path
-) -> None:
+def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def gone(request: Request) -> bool:
-        asked.extend([request.client] if request.round == number else [])
-        return request.round == number and request.client not in left
+        asked.extend([request.client] if request.round == 2 else [])
+        return request.round == 2 and request.client != "A"
 
-    with pytest.raises(FederationError, match=f"{len(left)} of 3 .*{missing}.*timeout") as error:
+    with pytest.raises(FederationError, match="1 of 3 .*B.*C.*timeout") as error:
         federation(tmp_path / "parts", transport=losing(gone), retries=2).run()
-    assert "--resume True" in str(error.value) and f"done: {number}" in str(error.value)
+    assert "--resume True" in str(error.value) and "done: 2" in str(error.value)
     assert len(asked) == 9
-    assert [record["kind"] for record in read_ledger(ledger_file(tmp_path / "parts"))] == [
-        "start", *["round"] * number,
-    ]  # fmt: skip
     federation(tmp_path / "parts").run(resume=True)
     federation(tmp_path / "whole").run()
     assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
@@ -139,13 +125,12 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(
 # --- models that are not finite
 
 
-@pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_round_without_a_finite_model_fails_with_tensor_and_client_and_leaves_nothing(
-    value: float, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """B's update of round 1 is not finite, and no guard looks at it."""
     settings: dict[str, Any] = {"guards": (), "record_updates": True}
-    poisoned = changing(trained_by_b_in_round_1, update={"w": vector([value, -1.0])})
+    poisoned = changing(trained_by_b_in_round_1, update={"w": vector([-math.inf, -1.0])})
     with pytest.raises(FederationError, match="round 1.*'w'.*'B'"):
         federation(tmp_path / "parts", FedAvg(), poisoned, **settings).run()
     records = read_ledger(ledger_file(tmp_path / "parts"))
@@ -164,11 +149,6 @@ def test_a_round_without_a_finite_model_fails_with_tensor_and_client_and_leaves_
 class WithoutYield(FedAvg):
     def round(self, clients: Sequence[str]) -> Any:
         return [Train(client, self.weights) for client in clients]
-
-
-class WithoutReturn(FedAvg):
-    def round(self, clients: Sequence[str]) -> Any:
-        yield from super().round(clients)
 
 
 class Giving(FedAvg):
@@ -203,12 +183,8 @@ class Remembering(FedAvg):
     ("strategy", "words"),
     [
         (WithoutYield(), "WithoutYield.*yield.*list"),
-        (WithoutReturn(), "WithoutReturn.*return"),
-        (Giving(contributions=None), "Giving.*contributions.*None"),
         (Giving(contributions={"A": "0.5"}), r"Giving.*contributions\['A'\].*str"),
-        (Giving(details={"q": 3.0}), r"Giving.*details\['q'\].*float"),
         (Giving(details={"q": {"A": [1, 2]}}), r"Giving.*details\['q'\]\['A'\].*list"),
-        (Giving(aggregation=[0.5, 0.5]), "Giving.*aggregation.*list"),
         (Remembering(), "Remembering.*seen.*float32"),
     ],
 )

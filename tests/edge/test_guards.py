@@ -29,8 +29,6 @@ from helpers.updates import (
     statistics_of,
     tensors_of,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import (
@@ -38,7 +36,6 @@ from monai_fairfl.guards import (
     BatchStatistics,
     Copies,
     Empty,
-    Guard,
     Noise,
     NonFinite,
     Opposed,
@@ -52,9 +49,9 @@ NAMES = "ABCDE"
 QUARANTINE = "quarantine"
 
 
-def with_one(client: str, update: Any, names: str = NAMES, cosine: float = 0.5) -> dict[str, Any]:
+def with_one(client: str, update: Any, names: str = NAMES) -> dict[str, Any]:
     """Honest updates of length 1 with the same cosine for every pair; one is another."""
-    return {**honest(names, cosine), client: update}
+    return {**honest(names), client: update}
 
 
 def times(factor: float, client: str = "C", names: str = NAMES) -> dict[str, Any]:
@@ -69,34 +66,15 @@ def apart_from(direction: np.ndarray, seed: int = 0) -> np.ndarray:
     return other / np.linalg.norm(other)
 
 
-@settings(max_examples=10)
-@given(st.floats(0.3, 0.97), st.integers(2, 7), st.floats(1.0, 2.5), st.integers(0, 99))
-def test_no_default_guard_touches_honest_updates(
-    cosine: float, count: int, spread: float, seed: int
-) -> None:
-    """Of similar direction, and of lengths that differ as much as honest ones do."""
-    generator = np.random.default_rng(seed)
-    rounds = []
-    for number in range(2):
-        updates = honest("ABCDEFG"[:count], cosine, seed + number)
-        rounds.append({c: generator.uniform(1, spread) * one for c, one in updates.items()})
-    played = guarded_rounds(DEFAULT, *rounds)
-    assert verdicts(played, 0) == verdicts(played, 1) == {}
-
-
 # ---- numbers that are no update
 
 
 def test_what_is_not_finite_is_quarantined_and_its_tensor_named() -> None:
-    for bad in (math.nan, math.inf, -math.inf):
-        update = honest(NAMES)["B"]
-        update[7] = bad
-        played = guarded_rounds(NonFinite(), with_one("B", update))
-        assert verdicts(played) == {"B": [("NonFinite", QUARANTINE)]}
-        assert "conv.weight" in played.rounds[0]["missing"]["B"]
-    buffers = {"B": statistics_of(mean=math.nan)}
-    played = guarded_rounds(NonFinite(), honest(NAMES), buffers=buffers)
-    assert "norm.running_mean" in verdict(played, "B")["reason"]
+    update = honest(NAMES)["B"]
+    update[7] = -math.inf
+    played = guarded_rounds(NonFinite(), with_one("B", update))
+    assert verdicts(played) == {"B": [("NonFinite", QUARANTINE)]}
+    assert "conv.weight" in played.rounds[0]["missing"]["B"]
     # A buffer that was sent with such values may keep them, but gain no others.
     mean, more = torch.tensor([0.0, -math.inf, 0.0, 0.0]), torch.tensor([-math.inf] * 2 + [0.0] * 2)
     start = {**START, "norm.running_mean": mean}
@@ -107,12 +85,9 @@ def test_what_is_not_finite_is_quarantined_and_its_tensor_named() -> None:
 
 
 def test_huge_finite_updates_are_outsized_beside_the_others_and_the_model() -> None:
-    for huge in (1e6, 1e30):
-        played = guarded_rounds(Outsized(), times(huge, "B"))
-        assert verdicts(played) == {"B": [("Outsized", QUARANTINE)]}
-        evidence = verdict(played, "B")["evidence"]
-        assert evidence["length"] == pytest.approx(huge, rel=1e-4)
-        assert evidence["median_of_others"] == pytest.approx(1, rel=1e-4)
+    evidence = verdict(guarded_rounds(Outsized(), times(1e30, "B")), "B")["evidence"]
+    assert evidence["length"] == pytest.approx(1e30, rel=1e-4)
+    assert evidence["median_of_others"] == pytest.approx(1, rel=1e-4)
     # It is a thousand times as long as the others, and longer than the model.
     longer = {name: 40 * tensor for name, tensor in START.items()}
     for factor, start, is_found in (
@@ -126,10 +101,8 @@ def test_huge_finite_updates_are_outsized_beside_the_others_and_the_model() -> N
         "B": [("Outsized", QUARANTINE)]
     }
     # An honest update beside those who sent next to nothing stays, and so does one alone.
-    for nothing in (0.0, 1e-9):
-        updates = {name: nothing * one for name, one in honest(NAMES).items()}
-        updates["B"] = honest(NAMES)["B"]
-        assert verdicts(guarded_rounds(Outsized(), updates)) == {}
+    updates = {name: 1e-9 * one for name, one in honest(NAMES).items()}
+    assert verdicts(guarded_rounds(Outsized(), {**updates, "B": honest(NAMES)["B"]})) == {}
     assert verdicts(guarded_rounds(Outsized(), {"A": 1e30 * honest("A")["A"]})) == {}
 
 
@@ -140,19 +113,12 @@ def test_an_update_far_shorter_than_the_others_is_empty() -> None:
     for factor, is_found in ((0.0, True), (0.9e-3, True), (1.1e-3, False)):
         played = guarded_rounds(Empty(), times(factor))
         assert bool(verdicts(played)) == is_found
-        if is_found:
-            found = verdict(played, "C")
-            assert found["action"] == QUARANTINE
-            assert found["evidence"]["median_of_others"] == pytest.approx(1, abs=1e-6)
-    # Also two of three, and three of five: the median is of the others of each.
-    for names, short in (("ABC", {"A": 0.0, "B": 1e-5}), (NAMES, {"A": 0, "B": 0, "C": 1e-5})):
-        updates = honest(names)
-        updates.update({client: factor * updates[client] for client, factor in short.items()})
-        assert list(verdicts(guarded_rounds(Empty(), updates))) == list(short)
+    # Also two of three: the median is of the others of each.
+    short = {**times(1e-5, "B", "ABC"), "A": 0 * honest("A")["A"]}
+    assert list(verdicts(guarded_rounds(Empty(), short))) == ["A", "B"]
     # At the end of a schedule nobody stands out.
-    for length in (1e-13, 1e-6):
-        updates = {client: length * update for client, update in honest(NAMES).items()}
-        assert verdicts(guarded_rounds(Empty(), updates)) == {}
+    updates = {client: 1e-6 * update for client, update in honest(NAMES).items()}
+    assert verdicts(guarded_rounds(Empty(), updates)) == {}
     # Of two clients only one without any length is empty; a client alone never is.
     assert verdicts(guarded_rounds(Empty(), times(1e-5, "A", "AB"))) == {}
     assert list(verdicts(guarded_rounds(Empty(), times(0.0, "A", "AB")))) == ["A"]
@@ -164,21 +130,12 @@ def test_a_long_update_is_cut_to_the_median_of_the_others() -> None:
     found = verdict(played, "C")
     assert (found["action"], found["factor"]) == ("clip", pytest.approx(1 / 6.1))
     assert list(lengths(played).values()) == pytest.approx([1.0] * 5, abs=1e-5)
-    step = played.strategy.weights["conv.weight"] - START["conv.weight"]
-    plain = guarded_rounds((), honest(NAMES)).strategy.weights["conv.weight"]
-    torch.testing.assert_close(step, plain - START["conv.weight"], atol=1e-5, rtol=0)
-
-    updates = times(5.9)
-    updates["D"] = updates["D"] * 0.3
-    assert verdicts(guarded_rounds(TooLong(), updates)) == {}
+    assert verdicts(guarded_rounds(TooLong(), times(5.9))) == {}
     # A tiny update does not make the longer of two others too long; of two clients none is.
     updates = honest("ABC")
     updates = {"A": 3.3 * updates["A"], "B": updates["B"], "C": 0.005 * updates["C"]}
     assert verdicts(guarded_rounds(TooLong(), updates)) == {}
     assert verdicts(guarded_rounds(TooLong(), times(900, "A", "AB"))) == {}
-    # Beside updates of no length nobody is too long.
-    updates = {client: 0 * update for client, update in honest(NAMES).items()}
-    assert verdicts(guarded_rounds(TooLong(), {**updates, "A": honest(NAMES)["A"]})) == {}
 
 
 # ---- directions
@@ -196,8 +153,7 @@ def test_an_update_against_all_others_is_opposed_and_the_honest_outlier_is_not()
     played = guarded_rounds(Opposed(), against(-0.51))
     assert verdicts(played) == {"E": [("Opposed", QUARANTINE)]}
     assert "-0.51" in verdict(played, "E")["reason"]
-    for cosine in (-0.49, -0.1, 0.0):
-        assert verdicts(guarded_rounds(Opposed(), against(cosine))) == {}
+    assert verdicts(guarded_rounds(Opposed(), against(-0.49))) == {}
     # Beside fewer than four others, or others that disagree, nobody is judged.
     assert verdicts(guarded_rounds(Opposed(), against(-1.0, "ABCD"))) == {}
     assert verdicts(guarded_rounds(Opposed(), against(-1.0, NAMES, 0.29))) == {}
@@ -210,11 +166,8 @@ def random_update(seed: int) -> np.ndarray:
 
 
 def test_random_numbers_of_the_usual_length_are_noise() -> None:
-    for seed in range(3):
-        played = guarded_rounds(Noise(), with_one("C", random_update(seed)))
-        assert verdicts(played) == {"C": [("Noise", QUARANTINE)]}
-        evidence = verdict(played, "C")["evidence"]
-        assert evidence["in_common"] < 4 < 40 < evidence["among_others"]
+    evidence = verdict(guarded_rounds(Noise(), with_one("C", random_update(0))), "C")["evidence"]
+    assert evidence["in_common"] < 4 < 40 < evidence["among_others"]
     # A little in common is enough, and its sign does not count.
     total = sum(honest(NAMES).values())
     common = total / np.linalg.norm(total)
@@ -225,10 +178,6 @@ def test_random_numbers_of_the_usual_length_are_noise() -> None:
     unrelated = dict(zip(NAMES, directions(5), strict=True))
     assert verdicts(guarded_rounds(Noise(), unrelated)) == {}
     assert verdicts(guarded_rounds(Noise(), with_one("B", random_update(0), "AB"))) == {}
-    # Nor is a client that trains a small layer only.
-    bias_only = np.zeros(PARAMETERS)
-    bias_only[2400:2403] = [0.5, -0.3, 0.1]
-    assert verdicts(guarded_rounds(Noise(), with_one("C", bias_only))) == {}
     # Two copies of the same noise do not vouch for each other.
     noise = random_update(1)
     played = guarded_rounds(DEFAULT, {**honest(NAMES), "X": noise, "Y": noise})
@@ -259,21 +208,16 @@ def test_nearly_the_same_updates_are_one_group() -> None:
     updates = honest("ABCD")
     assert groups({**updates, "C": updates["A"], "D": updates["B"]}) == {("A", "C"), ("B", "D")}
     # Also where most pairs are of copies, of any length.
-    for honest_ones in ("AB", "A"):
-        for scale in (0.0, 0.3):
-            updates = honest("ABCDEFGH")
-            copies = [client for client in updates if client not in honest_ones]
-            for number, client in enumerate(copies):
-                updates[client] = updates["H"] * (1 + scale * number)
-            assert groups(updates) == {tuple(copies)}
+    updates = honest("ABCDEFGH")
+    for number, client in enumerate("BCDEFGH"):
+        updates[client] = updates["H"] * (1 + 0.3 * number)
+    assert groups(updates) == {tuple("BCDEFGH")}
 
 
 def test_sites_that_are_alike_are_no_copies() -> None:
-    for agreement in (0.7, 0.95, 0.9999, 1.0):
+    for agreement in (0.7, 1.0):
         assert groups(honest(NAMES, agreement)) == set()
-    for clients in ("ABE", NAMES):
-        one_apart = {**honest(clients, 0.96), "E": directions(20)[-1]}
-        assert groups(one_apart) == set()
+    assert groups({**honest(NAMES, 0.96), "E": directions(20)[-1]}) == set()
     assert groups({client: 0 * update for client, update in honest(NAMES).items()}) == set()
 
 
@@ -299,14 +243,10 @@ def judged_statistics(**of_one: dict[str, torch.Tensor]) -> list[str]:
 
 def test_impossible_statistics_are_found() -> None:
     assert judged_statistics(B=statistics_of(variance=-1e-6)) == ["B"]
-    for batches in (-1, 2**31 + 1, 2**63 - 1):
-        assert judged_statistics(B=statistics_of(batches=batches)) == ["B"]
+    assert judged_statistics(B=statistics_of(batches=-1)) == ["B"]
     # Far from all others: by a factor of 200 in the variance, or 20 standard deviations.
     for far in ({"variance": 201.0}, {"variance": 1 / 201}, {"mean": 20.1}):
         assert judged_statistics(D=statistics_of(**far)) == ["D"]
-    assert judged_statistics(D=statistics_of(variance=0.0), E=statistics_of(variance=1e-9)) == [
-        *("D", "E")
-    ]
 
 
 def test_unusual_and_plausible_statistics_pass() -> None:
@@ -325,14 +265,10 @@ def test_unusual_and_plausible_statistics_pass() -> None:
 # ---- replays
 
 
-def second_round(
-    *, absent: str = "", first: Any = None, strategy: Any = None, guard: Any = None, **changed: Any
-) -> dict[str, list[tuple[str, str]]]:
+def second_round(absent: str = "", **changed: Any) -> dict[str, list[tuple[str, str]]]:
     """Verdicts of a round after one of other honest updates; ``changed``: updates of the second."""
-    updates = first or honest(NAMES, seed=1)
-    present = {client: update for client, update in updates.items() if client not in absent}
-    second = {**honest(NAMES, seed=2), **changed}
-    return verdicts(guarded_rounds(guard or Replayed(), present, second, strategy=strategy))
+    present = {client: update for client, update in FIRST.items() if client not in absent}
+    return verdicts(guarded_rounds(Replayed(), present, {**honest(NAMES, seed=2), **changed}))
 
 
 FIRST = honest(NAMES, seed=1)
@@ -341,8 +277,7 @@ REPLAYED = [("Replayed", QUARANTINE)]
 
 
 def test_the_last_step_is_found_at_any_length_and_what_only_resembles_it_passes() -> None:
-    for factor in (1.0, 0.01, 30.0):
-        assert second_round(C=factor * STEP) == {"C": REPLAYED}
+    assert second_round(C=30 * STEP) == {"C": REPLAYED}
     unit = STEP / np.linalg.norm(STEP)
     assert second_round(C=at_cosine(0.85, unit, apart_from(unit, 5))) == {}
     # A client whose reply did not count has received the model all the same.
@@ -361,14 +296,11 @@ def test_what_a_guard_remembers_survives_a_stop(tmp_path: Path) -> None:
 
 
 def test_updates_of_the_round_before_are_found() -> None:
-    assert second_round(C=FIRST["A"]) == {"C": REPLAYED}
-    assert second_round(C=3 * FIRST["C"]) == {"C": REPLAYED}
+    assert second_round(C=3 * FIRST["A"]) == {"C": REPLAYED}
     much_alike = at_cosine(0.999, FIRST["C"], apart_from(FIRST["C"], 5))
     assert second_round(C=much_alike) == {}
     # Where everybody goes on in one direction nobody repeats.
     assert second_round(**FIRST) == {}
-    alike = honest(NAMES, cosine=0.9999, seed=3)
-    assert second_round(first=alike, **alike) == {}
 
 
 # ---- arguments
@@ -381,12 +313,10 @@ def test_a_threshold_that_would_guard_nothing_is_refused() -> None:
         for argument, parameter in inspect.signature(kind).parameters.items():
             if not isinstance(parameter.default, (int, float)):
                 continue
-            for value in (-2, math.nan, math.inf, "8"):
-                with pytest.raises(ConfigError, match=f"{kind.__name__}.*{argument}"):
-                    kind(**{argument: value})
-                checked += 1
-    assert checked >= 40
-    assert all(isinstance(guard, Guard) for guard in DEFAULT)
+            with pytest.raises(ConfigError, match=f"{kind.__name__}.*{argument}"):
+                kind(**{argument: math.nan})
+            checked += 1
+    assert checked >= 10
 
 
 def test_where_all_are_quarantined_the_round_says_so() -> None:

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from helpers.fixed_sites import federate, vectors
 
 from monai_fairfl import Estimate, Measure, ModelSpec, Reply, Request, Strategy, Train
-from monai_fairfl.messages import MEASUREMENTS, Range
+from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import FedAvg, Rounds
 
@@ -27,25 +27,19 @@ BUFFERS = {"mean": torch.zeros(2), "count": torch.tensor(1)}
 
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "id": ({"id": 10_000}, "10000"),
-    "round": ({"round": 7}, "round 7"),
     "run": ({"run": "old"}, "old"),
     "error": ({"error": "disk full"}, "disk full"),
     "no update": ({"update": None}, "update"),
     "a parameter less": ({"update": {"w": torch.ones(2, 3)}}, "'b'"),
-    "one more": ({"update": {**UPDATE, "x": torch.ones(1)}}, "'x'"),
     "another shape": ({"update": {**UPDATE, "w": torch.ones(3, 2)}}, "'w'.*3, 2.*2, 3"),
     "whole numbers": ({"update": {**UPDATE, "b": torch.ones(2).long()}}, "'b'.*int64"),
-    "sparse": ({"update": {**UPDATE, "w": torch.ones(2, 3).to_sparse()}}, "'w'.*sparse"),
     "without data": (
         {"buffers": {**BUFFERS, "mean": torch.ones(2, device="meta")}},
         "'mean'.*data",
     ),
     "no images": ({"num_samples": 0}, "num_samples"),
-    "a truth value": ({"num_samples": True}, "True"),
-    "half an image": ({"num_samples": 1.5}, "1.5"),
     "a very long lie": ({"num_samples": 10**5000}, "num_samples"),
     "steps": ({"num_steps": -1}, "num_steps"),
-    "no labels": ({"labelled": 3}, "labelled"),
     "labels of other classes": ({"labelled": (True, False, True)}, "labelled"),
 }
 """Name of a site -> what it sends in place of a field, and a word of the reason."""
@@ -71,13 +65,9 @@ def test_a_malformed_reply_is_refused_with_the_reason_and_the_others_go_on(tmp_p
     for name, (_, words) in HOSTILE.items():
         reason = record["missing"][name]
         assert len(reason) < 2000 and reason.isprintable()
-        pytest.raises(ValueError, _raise, reason).match(words)
+        assert re.search(words, reason)
     assert record["aggregation"] == {"honest": 0.5, "without buffers": 0.5}
     assert strategy.weights["w"].tolist() == [[1.0] * 3] * 2
-
-
-def _raise(reason: str) -> None:
-    raise ValueError(reason)
 
 
 # ---- measurements
@@ -86,13 +76,12 @@ def _raise(reason: str) -> None:
 class Asking(Strategy):
     """Asks everybody for some measurements, and averages plainly."""
 
-    def __init__(self, names: Sequence[str] = ("score",), **context: float):
+    def __init__(self, names: Sequence[str] = ("score",)):
         self.names = tuple(names)
-        self.given = context
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        yield [Measure(client, self.weights, self.names, self.given) for client in clients]
+        yield [Measure(client, self.weights, self.names) for client in clients]
         return self.finish(local, uniform(local), uniform(local))
 
 
@@ -100,8 +89,6 @@ def taken(
     folder: Path,
     sent: dict[str, dict[Any, Any]],
     names: Sequence[str] = ("score",),
-    context: dict[str, float] | None = None,
-    **settings: Any,
 ) -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, dict[str, str]]]:
     """client -> names of what was taken, was no number, and was dropped (with the reason).
 
@@ -109,8 +96,6 @@ def taken(
         folder: of the run.
         sent: client -> whatever it answers to the request to measure.
         names: that are asked for.
-        context: of the request.
-        settings: of the run.
     """
 
     def measuring(of_client: dict[Any, Any], request: Request, reply: Reply) -> Reply:
@@ -120,8 +105,7 @@ def taken(
 
     faults = {client: partial(measuring, found) for client, found in sent.items()}
     updates = [vectors(dict.fromkeys([*sent, "zoe"], [1.0]))]
-    strategy = Asking(names, **(context or {}))
-    [record] = federate(strategy, folder, updates, faults=faults, **settings).rounds
+    [record] = federate(Asking(names), folder, updates, faults=faults).rounds
     json.dumps(record, allow_nan=False)
     usable = {client: set(found) for client, found in record["measurements"].items()}
     not_finite = {client: set(found) for client, found in record["not_finite"].items()}
@@ -163,33 +147,21 @@ def test_every_measurement_is_taken_at_its_limits_and_dropped_beyond(tmp_path: P
     assert usable["A"] == set(inside) and "A" not in dropped
     # The record lists some of them, and how many more.
     assert usable["B"] == set() and set(dropped["B"]) - {"..."} <= set(beyond)
-    for limits in ((1, 0), (0, 0), (0, math.inf), (math.nan, 1)):
-        with pytest.raises(ValueError, match="Dice"):
-            Range("Dice", *limits)
 
 
 MALFORMED: dict[str, Any] = {
     "nan": math.nan,
     "infinite": Estimate(math.inf),
     "one of a mapping": {"mean": 0.5, "cup": math.nan},
-    "true": True,
     "text": "0.5",
     "none": None,
-    "list": [0.5],
-    "empty": {},
     "without a mean": {"gland": 0.5},
-    "nested": {"mean": {"mean": 0.5}},
     "too large": 10**400,
     "of a mapping": Estimate({"mean": 0.5}),  # type: ignore[arg-type]
     "error below 0": Estimate(0.5, -0.1, 3),
-    "error nan": Estimate(0.5, math.nan, 2),
-    "of no case": Estimate(0.5, 0.1, 0),
-    "of true cases": Estimate(0.5, 0.1, True),
     "of half a case": Estimate(0.5, None, 2.5),  # type: ignore[arg-type]
 }
 FINE: dict[str, Any] = {
-    "whole": 1,
-    "estimate": Estimate(0.5),
     "with cases": Estimate(1, 0.1, 3),
     "mapping": {"mean": Estimate(0.5), "gland": 1},
 }
@@ -208,20 +180,16 @@ def test_names_and_numbers_of_values_are_bounded(tmp_path: Path) -> None:
     many = {"mean": 0.5, **{str(number): 0.5 for number in range(20_000)}}
     sent: dict[str, dict[Any, Any]] = {
         "unasked": {"score": 0.5, "accuracy": 0.9},
-        "long name": {"score": 0.5, "x" * 300: 0.5},
-        "no name": {"score": 0.5, 7: 0.5},
         "odd name": {"score": 0.5, "a\nb\x1b[31m\ud800": 0.5},
         "odd part": {"score": {"mean": 0.5, "a\nb": 0.5}},
-        "long part": {"score": {"mean": 0.5, "x" * 300: 0.5}},
         "bomb": {"score": many},
         "many": {"score": 0.5, **{f"made up {number}": 0.5 for number in range(20_000)}},
-        "many cases": {"score": Estimate(0.5, 0.1, 10**12)},
         "endless": {"score": Estimate(0.5, 0.1, 10**400)},
     }
     usable, not_finite, dropped = taken(tmp_path, sent)
-    for name in ("unasked", "long name", "no name", "odd name", "many"):
+    for name in ("unasked", "odd name", "many"):
         assert usable[name] == {"score"} and dropped[name], name
-    for name in ("odd part", "long part", "bomb", "many cases", "endless"):
+    for name in ("odd part", "bomb", "endless"):
         assert usable[name] == set(), name
         assert "score" in {*dropped.get(name, {}), *not_finite.get(name, ())}
     assert len(dropped["many"]) < 100

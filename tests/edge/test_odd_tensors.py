@@ -40,17 +40,6 @@ def test_an_update_of_another_kind_counts_by_its_values(
 
 
 @pytest.mark.parametrize(
-    ("update", "word"), [(ONES.to_sparse(), "sparse"), (ONES.to(torch.complex64), "complex64")]
-)
-def test_an_update_without_a_mean_is_refused_by_name(
-    update: torch.Tensor, word: str, tmp_path: Path
-) -> None:
-    record = train(tmp_path, update)
-    assert "A" not in record["aggregation"]
-    assert "'w'" in record["missing"]["A"] and word in record["missing"]["A"]
-
-
-@pytest.mark.parametrize(
     ("model", "word"),
     [
         (ONES.to(torch.complex64), "complex64"),

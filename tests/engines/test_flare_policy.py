@@ -50,7 +50,6 @@ def test_entries_are_added_once_and_the_rest_stays(
 @pytest.mark.parametrize(
     ("marker", "also", "content", "word"),
     [
-        ("fed_client.json", [], "{", "JSON"),
         ("fed_client.json", [], '{"class_allow_list": "x"}', "list"),
         ("fed_client.json", ["--also", "my.Strategy"], "{}", "server"),
         ("fed_admin.json", [], "{}", "person"),

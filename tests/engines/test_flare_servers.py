@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
-import ssl
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,7 +19,6 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-import yaml  # noqa: E402
 from helpers.federations import CLIENTS, LAST_MILE, assert_same_run, recipe  # noqa: E402
 from helpers.flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
 from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
@@ -144,33 +141,3 @@ def test_a_job_that_is_killed_at_a_random_moment_resumes_to_the_same_bits(
     print(f"{who} killed after {wanted} in {folder}, {done} done: {len(jobs)} jobs")
     assert_same_run(one_process("FedCE", **job), run)
     shutil.rmtree(run)
-
-
-def answer(system: Poc, kit: Path | None, host: str = "") -> str:
-    """Why a client with the certificate of this kit is refused; empty where it is taken."""
-    own = system.kits / "alder" / "startup"
-    project = yaml.safe_load((system.folder / "project.yml").read_text())
-    [server] = [each for each in project["participants"] if each["type"] == "server"]
-    context = ssl.create_default_context(cafile=str(own / "rootCA.pem"))
-    context.check_hostname = bool(host)
-    context.set_alpn_protocols(["h2"])
-    if kit is not None:
-        context.load_cert_chain(kit / "client.crt", kit / "client.key")
-    try:
-        with socket.create_connection(("localhost", server["fed_learn_port"]), timeout=20) as raw:
-            with context.wrap_socket(raw, server_hostname=host or None) as secured:
-                # HTTP/2's first words; a server that refuses a certificate closes instead.
-                secured.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
-                return "" if secured.recv(1) else "closed"
-    except (ssl.SSLError, ConnectionError) as error:
-        return str(error) or type(error).__name__
-
-
-def test_a_certificate_of_another_project_and_none_are_refused(system: Poc, tmp_path: Path) -> None:
-    """The engine does this: the kits that our pages make demand it."""
-    strangers = Poc(tmp_path, ["alder"]).kits / "alder" / "startup"
-    own = system.kits / "alder" / "startup"
-    assert answer(system, own) == ""
-    assert answer(system, None)
-    assert answer(system, strangers)
-    assert "verify failed" in answer(system, own, host="elsewhere.example.org")

@@ -15,11 +15,11 @@ pytest.importorskip("flwr")
 import torch  # noqa: E402
 from cryptography.hazmat.primitives.serialization import Encoding  # noqa: E402
 from helpers.bfloat16_bundle import write_bfloat16_bundle  # noqa: E402
+from helpers.federations import assert_same_run  # noqa: E402
 from helpers.flower_grid import App, Nodes, new_key, own_files  # noqa: E402
 from helpers.flower_runs import (  # noqa: E402
     BUNDLE,
     OVERRIDES,
-    assert_same_run,
     in_one_process,
 )
 

@@ -17,11 +17,11 @@ import pytest
 pytest.importorskip("flwr")
 
 from helpers.checkout import CHECKOUT  # noqa: E402
+from helpers.federations import assert_same_run  # noqa: E402
 from helpers.flower_runs import (  # noqa: E402
     BUNDLE,
     OVERRIDES,
     SITES,
-    assert_same_run,
     blocks_of,
     in_one_process,
 )

@@ -17,7 +17,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from helpers.flower_runs import OVERRIDES, SITES, assert_same_run, in_one_process  # noqa: E402
+from helpers.federations import assert_same_run  # noqa: E402
+from helpers.flower_runs import OVERRIDES, SITES, in_one_process  # noqa: E402
 from helpers.flower_system import FlowerSystem, blocks_of, wait_for  # noqa: E402
 
 from monai_fairfl import read_ledger  # noqa: E402

@@ -8,8 +8,6 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from helpers import worker_clients
 from helpers.least_squares_federation import ledger_bytes
 from helpers.worker_clients import meet, seen, train
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.transports.workers import Failed, Turn, at_a_time, carry_out
 
 
@@ -46,14 +44,6 @@ def test_pieces_have_a_process_each_and_the_last_has_all_in_this_one(tmp_path: P
     assert [found[name]["jobs"] for name in "abc"] == [1, 1, 2]
     assert found["c"]["process"] == os.getpid()
     assert len({each["process"] for each in found.values()}) == 3
-
-
-def test_pieces_that_are_fewer_than_the_processes_share_these(tmp_path: Path) -> None:
-    a, b = partial(meet, tmp_path, "a", "b"), partial(meet, tmp_path, "b", "a")
-    found = results_of({"a": a, "b": b}, jobs=5, devices=[f"cuda:{number}" for number in range(5)])
-    shared = [each["devices"] for each in found.values()]
-    assert sorted(shared) == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
-    assert os.getpid() not in {each["process"] for each in found.values()}
 
 
 def test_what_cannot_be_sent_is_done_here_in_the_given_order(
@@ -111,41 +101,9 @@ def test_an_error_ends_all_pieces(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigError, match="concerns all"):
         results_of(todo, jobs=2)
-    # Neither an error nor a result that cannot be sent ends the process or says nothing.
-    with pytest.raises(FederationError, match="1 and 2"):
-        results_of({"a": worker_clients.raise_unsendable, "b": seen}, jobs=2)
-    with pytest.raises(FederationError, match="pickle"):
-        results_of({"a": worker_clients.unsendable_result, "b": seen}, jobs=2)
 
 
 # --- Ctrl-C and SIGTERM
-
-
-def test_a_signal_lets_what_has_begun_end_and_begins_no_other(tmp_path: Path) -> None:
-    def wait_for_both(what: str) -> None:
-        while not all((tmp_path / f"{name}{what}").exists() for name in "ab"):
-            time.sleep(0.01)
-
-    def send() -> None:
-        wait_for_both("1")
-        os.kill(os.getpid(), signal.SIGTERM)
-        wait_for_both("-asked")
-        (tmp_path / "go").touch()
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    found: dict[str, Any] = {}
-    # One has begun what it carries out when it is asked to stop, the other one only prepares it.
-    pieces = {"a": worker_clients.two_pieces, "b": worker_clients.late_piece}
-    pieces["c"] = worker_clients.two_pieces
-    pieces["d"] = worker_clients.two_pieces
-    todo = {name: partial(piece, tmp_path, name) for name, piece in pieces.items()}
-    assert carry_out(todo, jobs=2, ended=found.__setitem__)
-    thread.join()
-    assert set(found) == {"a", "b"}
-    # The workers were asked to stop, too: what they had yet to begin is not begun.
-    files = {file.name for file in tmp_path.iterdir()}
-    assert files == {"a1", "b1", "a-asked", "b-asked", "go"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,7 +12,6 @@ import doctest
 import gzip
 import importlib
 import itertools
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -85,8 +84,8 @@ def by_site(cells: Sequence[tuple[str, str]], column: str = "test/dice/*") -> di
     return {site: np.array(values) for site, values in sorted(pooled.items())}
 
 
-def means(cells: Sequence[tuple[str, str]], column: str = "test/dice/*") -> dict[str, float]:
-    return {site: float(values.mean()) for site, values in by_site(cells, column).items()}
+def means(cells: Sequence[tuple[str, str]]) -> dict[str, float]:
+    return {site: float(values.mean()) for site, values in by_site(cells).items()}
 
 
 def mean(cells: Sequence[tuple[str, str]]) -> float:
@@ -159,90 +158,6 @@ def test_dice_of_real_volumes_photographs_and_generated_hospitals() -> None:
         check_dice(changed, FIRST)
 
 
-def test_what_another_seed_and_uniform_weights_move() -> None:
-    number = {"six_prostate": 3, "six_fundus": 5, "prostate": 2, "fundus": 3}
-    for row in tables("fedce_table1_seed")[0]:
-        folds = range(number[row["study"]])
-        first, again = (
-            of_folds(row["strategy"], *((row["study"], setting, fold) for fold in folds))
-            for setting in ("", "another_seed-")
-        )
-        same(row["difference"], mean(again) - mean(first), f"{row['study']}, {row['strategy']}")
-    for row in tables("control_uniform")[0]:
-        folds = range(number[row["study"]])
-        if row["fold"] != "all":
-            folds = range(int(row["fold"]), int(row["fold"]) + 1)
-        again, even = (
-            of_folds(name, *((row["study"], "uniform-", fold) for fold in folds))
-            for name in ("FedAvg", "FedAvg-uniform")
-        )
-        column = "uniform weights less FedAvg, trained again"
-        same(row[column], mean(even) - mean(again), f"{row['study']}, {row['fold']}")
-        same(row["worst site, uniform"], min(means(even).values()), row["study"])
-
-
-def test_dice_of_dealt_photographs_of_poor_images_and_of_seeds() -> None:
-    for row in tables("cgsv_partitions")[0]:
-        study = "rewards_volumes" if "volumes" in row["partition"] else "rewards"
-        folds = [(study, f"{row['partition']}-", fold) for fold in range(3)]
-        found = means(of_folds(row["method"], *folds))
-        same(row["best client"], max(found.values()), row["method"])
-        same(row["mean Dice"], float(np.mean(list(found.values()))), row["method"])
-    for row in tables("fedism_table1")[0]:
-        share = re.fullmatch(r"volumes, noise, (\d+) %", row["images"])
-        if share:
-            folds = [("quality_volumes", f"noise{share.group(1)}-", fold) for fold in range(3)]
-            # All clean clients have the same tests and the same model, and so have all others.
-            shown = {round(each, 3) for each in means(of_folds(row["method"], *folds)).values()}
-            assert shown == {float(row[kind].split()[0]) for kind in ("clean", "corrupted")}
-    received, used = (tables("strong_prostate")[place] for place in (0, 1))
-    for rows, column in ((received, "test/dice/*"), (used, "test_used/dice/*")):
-        for row in rows:
-            pairs = itertools.product(range(4), range(3))
-            cells = [
-                ("strong_prostate", f"{row['method']}-fold{fold}-seed{seed}")
-                for fold, seed in pairs
-            ]
-            found = means(cells, column)
-            same(row["mean"], float(np.mean(list(found.values()))), row["method"])
-            same(row["worst site"], min(found.values()), row["method"])
-            same(row["BIDMC"], found["BIDMC"], row["method"])
-
-
-def test_controls_by_numpys_mean_and_correlation() -> None:
-    runs = json.loads((RESULTS / "controls_cgsv.json").read_text())["runs"]
-    ten, twenty, predicate = tables("controls_cgsv")
-    for agents, rows in ((10, ten), (20, twenty)):
-        for row in rows:
-            wanted = (agents, row["dealt"], row["method"])
-            found = [run for run in runs if _of(run) == wanted]
-            accuracies = 100 * np.array([run["received"] for run in found])
-            same(row["mean of agents"], accuracies.mean(), str(wanted))
-            same(row["worst agent"], accuracies.min(axis=1).mean(), str(wanted))
-    for row in predicate:
-        if row["model"] != "received":
-            continue
-        fairness = []
-        for seed in range(3):
-            pair = []
-            for method in ("alone", "CGSV, beta 1"):
-                wanted = (int(row["agents"]), row["partition"], method)
-                [run] = [run for run in runs if _of(run) == wanted and run["seed"] == seed]
-                pair.append(np.array(run["received"]))
-            if np.ptp(pair[1]) > 0:
-                fairness.append(100 * np.corrcoef(*pair)[0, 1])
-        shown = row["fairness of seeds"].split(", ")
-        assert [value for value in shown if value != "not defined"] == [
-            f"{value:.0f}" for value in fairness
-        ]
-        holds = len(fairness) == 3 and min(fairness) >= 70
-        assert row["at least 70, and 20 above"].startswith("yes" if holds else "no")
-
-
-def _of(run: dict[str, Any]) -> tuple[int, str, str]:
-    return run["agents"], run["partition"], run["method"]
-
-
 def test_the_plan_counts_all_cells_and_what_guards_touched() -> None:
     *rows, together = tables("plan")[0]
     assert [row["study"] for row in rows] == studies()
@@ -260,11 +175,6 @@ def test_the_plan_counts_all_cells_and_what_guards_touched() -> None:
     assert together["client-rounds that guards touched"] == shown
     for page in ("docs/results.md", "experiments/README.md"):
         assert shown in " ".join((CHECKOUT / page).read_text().split())
-
-
-def result(seed: int = 0, **scores_of: list[float]) -> dict[str, Any]:
-    names = {site: [f"{site}{n}" for n in range(len(of))] for site, of in scores_of.items()}
-    return {"strategy": "FedAvg", "seed": seed, "test": {"cases": names, "dice": scores_of}}
 
 
 def test_an_interval_over_folds_is_that_of_every_draw() -> None:

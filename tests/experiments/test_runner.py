@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import fcntl
-import re
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -70,12 +68,6 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     assert not (folder / "checkpoints").exists()
     assert not list(folder.glob("sites/*/state/*.pt"))
 
-    # The command of its line trains the same.
-    run_study(tiny(), "--only", cell, "--commands")
-    words = shlex.split(capsys.readouterr().out)
-    assert words[0] == f"{cell}:"
-    assert words[words.index("--rounds") + 1] == "2"
-
     table = tmp_path / "results" / "six_fundus.csv"
     before = table.read_bytes()
     run_study(tiny(), "--only", cell)
@@ -94,23 +86,6 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     with pytest.raises(SystemExit, match="1 of 1 cells are not done"):
         run_study(tiny(rounds=3), "--only", cell)
     assert "has a finished run of another command" in capsys.readouterr().err
-    run_study(tiny(rounds=3), "--only", cell, "--again")
-    assert tables.read(tmp_path / "results" / "six_fundus")[cell]["best"]["round"] <= 3
-
-
-def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_trained(
-    run_study: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = {
-        "": {"strategies": ["FedAvg"]},
-        "no_such_fold": {"strategies": ["FedAvg"], "overrides": {"split_fold": 9}},
-    }
-    which = tiny(settings=settings, rounds=1)
-    with pytest.raises(SystemExit, match="1 of 2 cells are not done"):
-        run_study(which)
-    assert list(tables.read(which.table)) == ["FedAvg-fold3"]
-    failed = "2/2 cells, six_fundus no_such_fold-FedAvg-fold3 failed: .*fold 9"
-    assert re.search(failed, capsys.readouterr().err)
 
 
 class FailsOnce:

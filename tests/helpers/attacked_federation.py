@@ -13,7 +13,6 @@ import attacks
 import numpy as np
 from attackers import Attack
 from attacks import SITES, Hospital
-from helpers.faulty_transports import Fault, FaultyTransport
 
 from monai_fairfl import Client, Federation, InProcess, Strategy
 from monai_fairfl.guards import DEFAULT, Guard
@@ -34,8 +33,6 @@ def federation_of(
     sites: Sequence[str] = SITES,
     guards: Sequence[Guard] = DEFAULT,
     outlier: bool = False,
-    seed: int = SEED,
-    fault: Fault | None = None,
     **settings: Any,
 ) -> Federation:
     """A federation of these sites, the last of which attack.
@@ -47,24 +44,21 @@ def federation_of(
         sites: that take part.
         guards: of the federation.
         outlier: whether the last site is an honest outlier.
-        seed: of the patients and of the run.
-        fault: what arrives in place of a reply.
         settings: of the run.
     """
     makers = {}
-    for name, client in attacks.clients_of(sites, attack, seed, outlier).items():
+    for name, client in attacks.clients_of(sites, attack, SEED, outlier).items():
         makers[name] = partial(itself, client)
-    given = {"seed": seed, "final": (), "rounds": ROUNDS, **settings}
-    transport = InProcess(makers) if fault is None else FaultyTransport(makers, fault)
+    given = {"seed": SEED, "final": (), "rounds": ROUNDS, **settings}
     return Federation(
-        strategy, transport, initial=attacks.initial, guards=guards, run_dir=folder, **given
+        strategy, InProcess(makers), initial=attacks.initial, guards=guards, run_dir=folder, **given
     )
 
 
-def mean_dice(sites: Sequence[str], weights: Mapping[str, Any], seed: int = SEED) -> float:
+def mean_dice(sites: Sequence[str], weights: Mapping[str, Any]) -> float:
     """The mean Dice of a model at some sites."""
     parameters = {name: weights[name] for name in attacks.SHAPES}
-    return float(np.mean([Hospital(name, seed).score(parameters) for name in sites]))
+    return float(np.mean([Hospital(name, SEED).score(parameters) for name in sites]))
 
 
 def progress_of_row(federation: Federation, sites: Sequence[str], name: str, row: int) -> float:
@@ -78,7 +72,7 @@ def progress_of_row(federation: Federation, sites: Sequence[str], name: str, row
     return float(np.mean(parts))
 
 
-def progress(federation: Federation, sites: Sequence[str], seed: int = SEED) -> float:
+def progress(federation: Federation, sites: Sequence[str]) -> float:
     """How much Dice the sites gained since the first model."""
     first, _ = attacks.initial()
-    return mean_dice(sites, federation.strategy.weights, seed) - mean_dice(sites, first, seed)
+    return mean_dice(sites, federation.strategy.weights) - mean_dice(sites, first)

@@ -15,19 +15,17 @@ class Clip(Guard):
 
     Args:
         clients: round -> clients.
-        factor: of their updates.
     """
 
     state = ("played",)
 
-    def __init__(self, clients: Mapping[int, Sequence[str]], factor: float = 0.1):
+    def __init__(self, clients: Mapping[int, Sequence[str]]):
         self.clients = dict(clients)
-        self.factor = factor
         self.played = 0
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         chosen = self.clients.get(self.played, ())
-        verdict = Verdict("clip", "as it is told", factor=self.factor)
+        verdict = Verdict("clip", "as it is told", factor=0.1)
         return {reply.id: verdict for reply in replies if reply.client in chosen}
 
     def remember(self, replies: Replies) -> None:

@@ -34,9 +34,9 @@ def vector(values: Sequence[float]) -> torch.Tensor:
 
 def play(
     strategy: Strategy,
-    updates: Sequence[Mapping[str, Sequence[float]]],
-    measurements: Sequence[Mapping[str, Mapping[str, float]]],
-    start: Sequence[float],
+    updates: Sequence[Mapping[str, Sequence[float]]] = (UPDATES,),
+    measurements: Sequence[Mapping[str, Mapping[str, float]]] = (),
+    start: Sequence[float] = COMMON["w0"],
     samples: Mapping[str, int] | None = None,
 ) -> list[RoundResult]:
     """Play whole rounds.
@@ -44,13 +44,14 @@ def play(
     Args:
         strategy: is started first.
         updates: of each round, client -> update.
-        measurements: of each round, client -> what it measures if a request asks for it.
+        measurements: of each round, client -> what it measures if a request asks for it; nothing
+            in any round where it is not given.
         start: the initial model.
         samples: client -> images of one local epoch; 1 when not given.
     """
     strategy.start({"w": vector(start)}, sorted(updates[0]), SPEC)
     results = []
-    for update, measured in zip(updates, measurements, strict=True):
+    for update, measured in zip(updates, measurements or [{}] * len(updates), strict=True):
         results.append(play_round(strategy, update, measured, samples))
         strategy.weights = results[-1].weights
     return results
@@ -122,6 +123,12 @@ def _exchanges(
             return stop.value, exchanges
 
 
+def agree(found: Any, expected: Any, atol: float = 2e-6) -> None:
+    """Numbers, or those of the three clients, are the worked ones."""
+    numbers = values(found) if isinstance(found, Mapping) else found
+    np.testing.assert_allclose(numbers, expected, atol=atol)
+
+
 def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3")) -> list[float]:
     return [float(numbers[client]) for client in clients]
 
@@ -132,13 +139,10 @@ class LeastSquares:
     It trains by one gradient step towards its target; its score is 1 / (1 + distance).
     """
 
-    def __init__(self, target: Sequence[float], samples: int = 10, rate: float = 0.5):
+    def __init__(self, target: Sequence[float]):
         self.target = vector(target)
-        self.samples = samples
-        self.rate = rate
 
     def answer(self, request: Request) -> Reply:
-        echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
         weights = request.weights["w"]
         measured: dict[str, float] = {}
         for name in request.measure:
@@ -146,10 +150,8 @@ class LeastSquares:
             score = 1 / (1 + distance)
             measured[name] = 1 - score if name == "leave_one_out_error" else score
         if request.task == "measure":
-            return Reply(request.client, None, 0, measured, **echo)
+            return request.reply(measurements=measured)
         generator = np.random.default_rng(request.seed)
         noise = vector(generator.normal(size=len(weights)))
-        update = self.rate * (self.target - weights) + 1e-3 * noise
-        return Reply(
-            request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo
-        )
+        update = 0.5 * (self.target - weights) + 1e-3 * noise
+        return request.reply({"w": update}, 10, measurements=measured, num_cases=2, num_steps=1)

@@ -27,7 +27,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         raise KeyboardInterrupt
 
 
-def crash_before_checkpoint(federation: Federation, number: int, resume: bool = False) -> None:
+def crash_before_checkpoint(federation: Federation, number: int) -> None:
     """Run ``federation`` until the checkpoint of round ``number`` would get its name."""
     if not _hooked:
         # Python calls a hook until it ends; this one does nothing unless a name is armed.
@@ -36,7 +36,7 @@ def crash_before_checkpoint(federation: Federation, number: int, resume: bool = 
     _armed.append(f"checkpoints/round-{number:04d}")
     try:
         with pytest.raises(KeyboardInterrupt):
-            federation.run(resume)
+            federation.run()
     finally:
         _armed.clear()
 

@@ -47,10 +47,10 @@ Answer = Callable[[FLModel], FLModel | Shareable | None]
 class Net(nn.Module):
     """With BatchNorm, and a head that shares its weight, which ``state_dict`` names twice."""
 
-    def __init__(self, width: int = 3):
+    def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, width), nn.BatchNorm1d(width))
-        self.head = nn.Linear(width, 1)
+        self.body = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+        self.head = nn.Linear(3, 1)
         self.second_head = self.head
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -97,23 +97,15 @@ def controller_of(app: Path, folder: Path) -> FairFLController:
     return controller
 
 
-def played(
-    app: Path,
-    folder: Path,
-    sites: Mapping[str, Answer],
-    **changes: Any,
-) -> Job:
+def played(app: Path, folder: Path, sites: Mapping[str, Answer]) -> Job:
     """A job of these sites, until it ends.
 
     Args:
         app: of the job.
         folder: workspace of the server.
         sites: name -> what the site does with each task.
-        changes: arguments of the controller in place of those of the job.
     """
     job = Job(app, folder, sites)
-    for name, value in changes.items():
-        setattr(job.controller, name, value)
     job.run()
     return job
 

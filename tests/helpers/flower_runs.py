@@ -34,11 +34,3 @@ def blocks_of(page: str, language: str) -> list[str]:
     """The texts of a page's blocks in a language."""
     text = (CHECKOUT / page).read_text()
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-
-
-def assert_same_run(found: Path, expected: Path) -> None:
-    """The same ledger and the same models, to the last bit."""
-    models = sorted(file.name for file in (expected / "models").glob("*.pt"))
-    assert sorted(file.name for file in (found / "models").glob("*.pt")) == models != []
-    for name in ("ledger.jsonl", *[f"models/{model}" for model in models]):
-        assert (found / name).read_bytes() == (expected / name).read_bytes(), name

@@ -19,18 +19,11 @@ class Given(Strategy):
     Args:
         weights: client -> weight; those of each layer are a mapping of such mappings.
         contributions: client -> contribution; the weights where they are not given.
-        scale: client -> factor of its update.
     """
 
-    def __init__(
-        self,
-        weights: Mapping[str, Any],
-        contributions: Mapping[str, Any] | None = None,
-        scale: Mapping[str, float] | None = None,
-    ):
+    def __init__(self, weights: Mapping[str, Any], contributions: Mapping[str, Any] | None = None):
         self.given = dict(weights)
         self.contributions = dict(self.given if contributions is None else contributions)
-        self.scale = scale
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
@@ -39,9 +32,8 @@ class Given(Strategy):
         weights: Any = in_order(names, self.given) if not layers else {}
         for layer, of_layer in layers.items():
             weights[layer] = in_order(names, of_layer)
-        scale = None if self.scale is None else in_order(names, self.scale)
         contributions = [self.contributions[name] for name in names if name in self.contributions]
-        return self.finish(local, weights, contributions, scale=scale)
+        return self.finish(local, weights, contributions)
 
 
 def in_order(clients: Sequence[str], values: Mapping[str, float]) -> np.ndarray:

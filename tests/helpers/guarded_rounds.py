@@ -28,7 +28,6 @@ def guarded_rounds(
     buffers: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
     samples: Mapping[str, int] | None = None,
     start: Mapping[str, torch.Tensor] = START,
-    **settings: Any,
 ) -> Played:
     """Federate sites with these updates, client -> flat vector, of a model with statistics.
 
@@ -39,7 +38,6 @@ def guarded_rounds(
         buffers: client -> its statistics; usual ones where a client is not named.
         samples: client -> images.
         start: the first model.
-        settings: of the run.
     """
     names = {name for of_round in rounds for name in of_round}
     fields: dict[str, dict[str, Any]] = {}
@@ -59,26 +57,25 @@ def guarded_rounds(
             spec=SPEC,
             fields=fields,
             guards=several,
-            **settings,
         )
 
 
-def verdicts(played: Played, number: int = -1) -> dict[str, list[tuple[str, str]]]:
-    """client -> guard and action of each verdict in a round."""
+def verdicts(played: Played) -> dict[str, list[tuple[str, str]]]:
+    """client -> guard and action of each verdict in the last round."""
     found = {}
-    for client, of_client in played.rounds[number]["verdicts"].items():
+    for client, of_client in played.rounds[-1]["verdicts"].items():
         found[client] = [(one["guard"], one["action"]) for one in of_client]
     return found
 
 
-def verdict(played: Played, client: str, number: int = -1) -> Mapping[str, Any]:
-    """The only verdict on a client in a round."""
-    [found] = played.rounds[number]["verdicts"][client]
+def verdict(played: Played, client: str) -> Mapping[str, Any]:
+    """The only verdict on a client in the last round."""
+    [found] = played.rounds[-1]["verdicts"][client]
     of_client: Mapping[str, Any] = found
     return of_client
 
 
-def lengths(played: Played, number: int = -1) -> dict[str, float]:
+def lengths(played: Played) -> dict[str, float]:
     """client -> length of the update that the strategy saw."""
-    gram = played.rounds[number]["gram"]
+    gram = played.rounds[-1]["gram"]
     return dict(zip(gram["clients"], np.sqrt(np.diag(np.array(gram["whole"]))), strict=True))

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,9 @@ TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
 ROUNDS = 4
 
 
-def clients(names: Sequence[str] = "ABC") -> dict[str, Callable[[], LeastSquares]]:
+def clients() -> dict[str, Callable[[], LeastSquares]]:
     """Client -> its maker."""
-    makers = {}
-    for name in names:
-        makers[name] = lambda target=TARGETS[name]: LeastSquares(target)
-    return makers
+    return {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
 
 
 def initial() -> tuple[Weights, ModelSpec]:
@@ -83,8 +81,8 @@ def global_weights(folder: Path) -> torch.Tensor:
 class Faulty(FaultyTransport):
     """Loses or changes replies: ``fault(request, reply)`` returns what arrives, or ``None``."""
 
-    def __init__(self, fault: Fault, names: Sequence[str] = "ABC"):
-        super().__init__(clients(names), fault)
+    def __init__(self, fault: Fault):
+        super().__init__(clients(), fault)
 
 
 def losing(lost: Callable[[Request], bool]) -> Faulty:
@@ -116,35 +114,24 @@ def nobody() -> Faulty:
     return watching(fail)
 
 
-# --- observers
-
-
 class Listening(Observer):
-    """Passes the records that are added and those that are replayed to functions."""
+    """Passes the records that are added to a function."""
 
-    def __init__(
-        self,
-        added: Callable[[Any], Any] = lambda record: None,
-        replayed: Callable[[Any], Any] = lambda record: None,
-    ):
+    def __init__(self, added: Callable[[Any], Any]):
         self.added = added
-        self.replayed = replayed
 
     def record_added(self, record: Any) -> None:
         self.added(record)
 
-    def record_replayed(self, record: Any) -> None:
-        self.replayed(record)
 
-
-def stopped_in_round(number: int, folder: Path, **settings: Any) -> Federation:
+def stopped_in_round(number: int, folder: Path) -> Federation:
     """A federation that is stopped when the record of this round is written."""
 
     def stop(record: Any) -> None:
         if record.get("round") == number:
             stopped.stop()
 
-    stopped = federation(folder, observer=Listening(stop), **settings)
+    stopped = federation(folder, observer=Listening(stop))
     return stopped
 
 

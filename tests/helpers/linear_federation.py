@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.bundle_runs import federation
-from helpers.driving import vector
-from helpers.linear_run import START, LinearClient
 
 from monai_fairfl import BundleFederation, Estimate, Reply, Request, Strategy
 from monai_fairfl.client import FairMonaiAlgo
-
-__all__ = ["START", "LinearClient", "bundle_federation", "in_place_of_training", "vector"]
 
 
 def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -47,11 +46,10 @@ class LinearClient:
             else:
                 estimate = Estimate(value, 0.1, IMAGES[self.name])
                 measured[name] = {"mean": estimate, "rim": value / 2}
-        echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
         if request.task == "measure":
-            return Reply(request.client, None, 0, measured, **echo)
-        update = (request.round + 1) * vector(STEPS[self.name])
-        return Reply(request.client, {"w": update}, IMAGES[self.name], measured, **echo)
+            return request.reply(measurements=measured)
+        update = {"w": (request.round + 1) * vector(STEPS[self.name])}
+        return request.reply(update, IMAGES[self.name], measurements=measured)
 
 
 class LinearRun:

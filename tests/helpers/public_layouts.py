@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,13 +32,6 @@ def mask(
     if len(values) > 2:
         levels = np.where(distance < cup, values[2], levels)
     return levels.astype(np.uint8)
-
-
-def jpeg(pixels: np.ndarray, quality: int) -> np.ndarray:
-    """The pixels as JPEG gives them back."""
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
-    return np.asarray(Image.open(file))
 
 
 def write(path: Path, pixels: np.ndarray, **options: object) -> Path:
@@ -74,15 +66,13 @@ def saml(site: Path, cases: int = 4) -> Path:
 def folders(
     site: Path,
     cases: int = 4,
-    names: Sequence[str] = ("images", "masks"),
     endings: Sequence[str] = (".png", ".png"),
-    suffix: str = "",
     values: Sequence[int] = GREY,
     first: int = 0,
 ) -> Path:
     for n in range(first, first + cases):
-        write(site / names[0] / f"eye{n:02d}{endings[0]}", photo(n))
-        write(site / names[1] / f"eye{n:02d}{suffix}{endings[1]}", mask(n, values))
+        write(site / "images" / f"eye{n:02d}{endings[0]}", photo(n))
+        write(site / "masks" / f"eye{n:02d}{endings[1]}", mask(n, values))
     return named(site, values)
 
 
@@ -95,8 +85,8 @@ def named(site: Path, values: Sequence[int] = GREY) -> Path:
     return site
 
 
-def dofe(site: Path, train: int = 6, test: int = 2) -> Path:
-    for part, numbers in (("train", range(train)), ("test", range(train, train + test))):
+def dofe(site: Path, train: int = 6) -> Path:
+    for part, numbers in (("train", range(train)), ("test", range(train, train + 2))):
         for n in numbers:
             write(site / part / "ROIs" / "image" / f"V{n:04d}.png", photo(n))
             write(site / part / "ROIs" / "mask" / f"V{n:04d}.png", mask(n, DOFE))
@@ -129,10 +119,10 @@ def nvflare(
     return root
 
 
-def msd(site: Path, cases: int = 4, channels: int = 2) -> Path:
+def msd(site: Path) -> Path:
     listed = []
-    for n in range(cases):
-        write(site / "imagesTr" / f"prostate_{n:02d}.nii.gz", volume(n, channels))
+    for n in range(4):
+        write(site / "imagesTr" / f"prostate_{n:02d}.nii.gz", volume(n, 2))
         write(site / "labelsTr" / f"prostate_{n:02d}.nii.gz", gland(n))
         listed.append({key: f"./{key}sTr/prostate_{n:02d}.nii.gz" for key in ("image", "label")})
     about = {
@@ -145,9 +135,9 @@ def msd(site: Path, cases: int = 4, channels: int = 2) -> Path:
     return site
 
 
-def nnunet(site: Path, cases: int = 4, channels: int = 2, ending: str = ".nii.gz") -> Path:
+def nnunet(site: Path, channels: int = 2, ending: str = ".nii.gz") -> Path:
     pictures = ending == ".png"
-    for n in range(cases):
+    for n in range(4):
         for channel in range(channels):
             image = photo(n + 50 * channel) if pictures else volume(n + 50 * channel)
             write(site / "imagesTr" / f"case_{n:03d}_{channel:04d}{ending}", image)

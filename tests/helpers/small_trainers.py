@@ -41,29 +41,27 @@ class Point(nn.Module):
 ONE_BATCH: Batches = [{"image": torch.zeros(1, 1), "label": torch.zeros(1, 1)}]
 
 
-def image_batches(count: int = 3, seed: int = 0) -> Batches:
-    generator = torch.Generator().manual_seed(seed)
+def image_batches(count: int = 3) -> Batches:
+    generator = torch.Generator().manual_seed(0)
     images = torch.randn(count, 4, 1, 8, 8, generator=generator)
     return [{"image": image, "label": (image > 0.3).float()} for image in images]
 
 
-def conv_net(seed: int = 0, dropout: float = 0.3) -> nn.Sequential:
-    torch.manual_seed(seed)
+def conv_net() -> nn.Sequential:
+    torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1),
         nn.BatchNorm2d(4),
         nn.ReLU(),
-        nn.Dropout2d(dropout),
+        nn.Dropout2d(0.3),
         nn.Conv2d(4, 1, 1),
     )
 
 
-def least_squares(
-    seed: int = 0, rows: int = 12, columns: int = 3
-) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
-    targets = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+def least_squares() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(12, 3, generator=generator, dtype=torch.float64)
+    targets = torch.randn(12, 1, generator=generator, dtype=torch.float64)
     return inputs, targets
 
 

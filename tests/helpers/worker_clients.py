@@ -6,37 +6,24 @@ process.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from helpers.driving import LeastSquares
-from helpers.least_squares_federation import TARGETS, federation
+from helpers.least_squares_federation import TARGETS, clients, federation
 
 from monai_fairfl import InProcess, Reply, Request
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedAvg, Rounds
-from monai_fairfl.transports.workers import Turn, carry_out
-
-logger = logging.getLogger("monai_fairfl.tests")
-
+from monai_fairfl.transports.workers import Turn
 
 # --- clients
-
-
-def honest() -> dict[str, Callable[[], LeastSquares]]:
-    """Client -> its maker."""
-    return {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
 
 
 class Echo:
@@ -47,24 +34,13 @@ class Echo:
 
 
 class Reporting:
-    """Measures where it lives and how torch is set, in a process that it makes deterministic."""
+    """Measures where it lives, and how often it has answered."""
 
-    def __init__(self) -> None:
-        self.answered = 0
-        torch.backends.cudnn.deterministic = True
+    answered = 0
 
     def answer(self, request: Request) -> Reply:
         self.answered += 1
-        measured: dict[str, float] = {
-            "process": os.getpid(),
-            "answered": self.answered,
-            "value": float(request.weights["w"][0]),
-            "threads": torch.get_num_threads(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-            "own_setting": torch.backends.cudnn.deterministic,
-            "imported": "wave" in sys.modules,
-        }
-        return request.reply(measurements=measured)
+        return request.reply(measurements={"process": os.getpid(), "answered": self.answered})
 
 
 class Acting(LeastSquares):
@@ -91,59 +67,11 @@ def refuse() -> None:
     raise ConfigError("slices must be 1 or more") from ValueError("range")
 
 
-class Talking:
-    """Logs from threads and warns while it answers; so does a process that it forks."""
-
-    def answer(self, request: Request) -> Reply:
-        # So long that a message takes two writes.
-        long = {"args": ["x" * 30_000], "kwargs": {"extra": {"site": "elm"}}}
-        threads = [threading.Thread(target=logger.info, **long) for _ in range(100)]
-        for number, thread in enumerate(threads):
-            thread.start()
-            warnings.warn(f"an odd image {number} {'y' * 30_000}", stacklevel=1)
-        child = os.fork()
-        if child == 0:
-            logger.warning("of the forked process")
-            warnings.warn("of the forked process", stacklevel=1)
-            os._exit(0)
-        os.waitpid(child, 0)
-        for thread in threads:
-            thread.join()
-        return request.reply(measurements={"score": 1.0})
-
-
 class Unsendable:
     """Its reply holds what cannot be pickled."""
 
     def answer(self, request: Request) -> Reply:
         return request.reply(measurements={"score": threading.Lock()})
-
-
-class Halved:
-    """Its process is killed when a part of its reply is sent.
-
-    Args:
-        folder: gets a file that is named as the process; it answers once ``go`` is there.
-    """
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def answer(self, request: Request) -> Reply:
-        (self.folder / str(os.getpid())).touch()
-        while not (self.folder / "go").exists():
-            time.sleep(0.01)
-        threading.Thread(target=self._end_after, args=[self._written()], daemon=True).start()
-        return request.reply({"w": torch.zeros(20_000_000)}, 1)
-
-    def _written(self) -> str:
-        """The bytes that this process has written."""
-        return Path("/proc/self/io").read_text().partition("wchar: ")[2].split()[0]
-
-    def _end_after(self, before: str) -> None:
-        while self._written() == before:
-            time.sleep(0.01)
-        end_by_kill()
 
 
 class Endless:
@@ -158,13 +86,6 @@ class Endless:
             file.write(f"{os.getpid()}\n{child.pid}\n")
         time.sleep(600)
         raise AssertionError
-
-
-def lost(*given: object) -> None:
-    """A measurement of a module that a worker does not find."""
-
-
-lost.__module__ = "not_there"
 
 
 # --- pieces of work
@@ -204,7 +125,7 @@ class Killing(FedAvg):
 def train(folder: Path, turn: Turn) -> Any:
     """Run a federation of four rounds whose process is killed once."""
     folder.mkdir(exist_ok=True)
-    made = federation(folder, Killing(folder / "killed"), transport=InProcess(honest()))
+    made = federation(folder, Killing(folder / "killed"), transport=InProcess(clients()))
     return made.run(resume=turn.again)
 
 
@@ -214,44 +135,6 @@ def end_always(turn: Turn) -> None:
 
 def raise_error(turn: Turn) -> None:
     raise ConfigError("this concerns all")
-
-
-class UnsendableError(Exception):
-    def __init__(self, one: int, two: int):
-        super().__init__(f"{one} and {two}")
-
-
-def raise_unsendable(turn: Turn) -> None:
-    raise UnsendableError(1, 2)
-
-
-def unsendable_result(turn: Turn) -> object:
-    return threading.Lock()
-
-
-def says_when_asked_to_stop(folder: Path, name: str) -> None:
-    """Say by a file that this process was asked to stop."""
-    usual = signal.getsignal(signal.SIGUSR1)
-    assert callable(usual)
-
-    def asked(number: int, frame: Any) -> None:
-        usual(number, frame)
-        (folder / f"{name}-asked").touch()
-
-    signal.signal(signal.SIGUSR1, asked)
-
-
-def two_pieces(folder: Path, name: str, turn: Turn) -> None:
-    """Carry out two pieces, one after the other."""
-    says_when_asked_to_stop(folder, name)
-    carry_out({part: partial(meet, folder, name + part, "go") for part in "12"})
-
-
-def late_piece(folder: Path, name: str, turn: Turn) -> None:
-    """Prepare, and only then carry out a piece, as a training that checks its sites first."""
-    says_when_asked_to_stop(folder, name)
-    meet(folder, f"{name}1", "go", turn)
-    carry_out({"2": partial(meet, folder, f"{name}2", "go")})
 
 
 # --- processes

@@ -162,15 +162,6 @@ def command(*words: object) -> tuple[int, Any]:
         return code, None
 
 
-def check_data(root: Path) -> tuple[int, list[str]]:
-    """Check the files of every site; the exit code, and the notes and problems."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = main(["doctor", str(root)])
-    lines = said.getvalue().splitlines()
-    return code, [line for line in lines if line.startswith(("note:", "problem:"))]
-
-
 def model_spec(shapes: Mapping[str, Any], buffers: Sequence[str]) -> ModelSpec:
     """Of a model whose output layer is called head, and whose normalisation norm."""
     layers = {name: name.split(".")[0] for name in shapes}

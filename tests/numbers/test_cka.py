@@ -12,12 +12,10 @@ import pytest
 import torch
 from helpers.driving import GOLDEN
 from helpers.small_evaluators import cases_of, evaluator_of
-from monai.engines import SupervisedEvaluator
-from monai.inferers import Inferer, SliceInferer
 from monai.networks.nets import UNet
 from torch import nn
 
-from monai_fairfl.measurements import Memory, Probe, network_inputs
+from monai_fairfl.measurements import Memory, Probe
 from monai_fairfl.messages import MEASUREMENTS
 
 FEDLWR = GOLDEN["fedlwr"]
@@ -152,11 +150,11 @@ def noisy(network: nn.Module, seed: int) -> dict[str, torch.Tensor]:
     return weights
 
 
-def compared(network: nn.Module, images: torch.Tensor, name: str = "cka") -> dict[str, float]:
-    """A measurement of a network's own weights and noisy ones."""
+def compared(network: nn.Module, images: torch.Tensor) -> dict[str, float]:
+    """CKA of a network's own weights and noisy ones."""
     probe = Probe(evaluator_of(network, cases_of(list(images)), batch_size=4))
     own = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-    found: dict[str, float] = measured(name, probe, noisy(network, 1), own)
+    found: dict[str, float] = measured("cka", probe, noisy(network, 1), own)
     return found
 
 
@@ -221,22 +219,3 @@ def test_features_that_do_not_fit_into_the_memory_at_once_come_in_pieces() -> No
         grams.append((centred @ centred.T).double())
     expected = (grams[0] * grams[1]).sum() / (grams[0].norm() * grams[1].norm())
     assert found[""] == pytest.approx(float(expected), abs=1e-4)
-
-
-# ---- the images that are compared
-
-
-def engine_of(volumes: list[torch.Tensor], inferer: Inferer) -> SupervisedEvaluator:
-    return evaluator_of(nn.Identity(), cases_of(volumes), inferer=inferer)
-
-
-def numbered(slices: int, first: int = 0, size: int = 4) -> torch.Tensor:
-    """A volume (1, size, size, slices) whose slice i is filled with first + i."""
-    return torch.arange(first, first + slices).float().expand(1, size, size, slices)
-
-
-def test_inputs_are_the_slices_that_the_bundles_inferer_cuts() -> None:
-    inferer = SliceInferer(roi_size=(4, 4), sw_batch_size=3, spatial_dim=2)
-    images = network_inputs(engine_of([numbered(5), numbered(4, 5)], inferer))
-    assert images.shape == (9, 1, 4, 4)
-    assert sorted(images[:, 0, 0, 0].tolist()) == list(range(9))

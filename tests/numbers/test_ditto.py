@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-from helpers.driving import CLIENTS, COMMON, SAMPLES, UPDATES, play, values
+from helpers.driving import CLIENTS, SAMPLES, play, values
 
 from monai_fairfl.strategies import Ditto, FedAvg
 
 
 def test_the_global_model_is_fedavgs_and_clients_are_sent_the_pull() -> None:
     strategy = Ditto(lam=0.3)
-    (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
-    (plain,) = play(FedAvg(), [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    (result,) = play(strategy, samples=SAMPLES)
+    (plain,) = play(FedAvg(), samples=SAMPLES)
     assert result.weights["w"].equal(plain.weights["w"]) and result.rewards is None
     assert values(result.aggregation) == values(plain.aggregation)
     for request in next(strategy.round(CLIENTS)):
@@ -20,5 +20,5 @@ def test_the_global_model_is_fedavgs_and_clients_are_sent_the_pull() -> None:
 
 
 def test_the_authors_code_averages_alike() -> None:
-    (released,) = play(Ditto(variant="released"), [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    (released,) = play(Ditto(variant="released"), samples=SAMPLES)
     assert values(released.aggregation) == [1 / 3] * 3

@@ -5,24 +5,21 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, play_round
+from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, agree, play, play_round
 
-from monai_fairfl import compose
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import FedAvg, Median, Sparsified, Standalone, Uniform
+from monai_fairfl.strategies import FedAvg, Standalone
 
 
 def test_the_model_is_the_worked_one() -> None:
     for weighting, key in (("samples", "new_global"), ("uniform", "uniform")):
-        (result,) = play(FedAvg(weighting), [UPDATES], [{}], COMMON["w0"], SAMPLES)
-        np.testing.assert_allclose(result.weights["w"], GOLDEN["fedavg"][key], atol=2e-6)
+        (result,) = play(FedAvg(weighting), samples=SAMPLES)
+        agree(result.weights["w"], GOLDEN["fedavg"][key])
         assert result.rewards is None
 
 
 def test_alone_every_client_has_its_own_model_and_an_absent_one_keeps_it() -> None:
     strategy = Standalone()
-    (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    (first,) = play(strategy)
     assert first.weights["w"].tolist() == COMMON["w0"] and first.aggregation == {}
     assert first.rewards is not None
     for client, update in UPDATES.items():
@@ -34,10 +31,3 @@ def test_alone_every_client_has_its_own_model_and_an_absent_one_keeps_it() -> No
     assert second.rewards["3"]["w"].equal(first.rewards["3"]["w"])
     twice = np.add(COMMON["w0"], 2 * np.array(UPDATES["1"]))
     np.testing.assert_allclose(second.rewards["1"]["w"], twice)
-
-
-def test_training_alone_has_nothing_but_a_training_to_compose() -> None:
-    assert Standalone(training={"sam_rho": 0.05}).parts.training == {"sam_rho": 0.05}
-    for part in ({"reward": Sparsified()}, {"weighting": Uniform()}, {"average": Median()}):
-        with pytest.raises(ConfigError, match="Standalone"):
-            compose(Standalone(), **part)

@@ -5,18 +5,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from helpers.driving import CLIENTS, COMMON, GOLDEN, SAMPLES, SPEC, UPDATES, drive, values, vector
+from helpers.driving import (
+    CLIENTS,
+    COMMON,
+    GOLDEN,
+    SAMPLES,
+    SPEC,
+    UPDATES,
+    agree,
+    drive,
+    values,
+    vector,
+)
 from helpers.fixed_sites import federate
 
 from monai_fairfl import Estimate, Reply, Request, Strategy
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import CGSV, FedCI, LeaveOneOut
 
 Answer = Callable[[Request], Reply]
@@ -57,8 +66,8 @@ def additive(worth: Mapping[str, float], empty: float = 0.0) -> dict[str, float]
 def test_the_weights_are_the_shapley_values_of_the_coalitions_models() -> None:
     result, exchanges = drive(begun(FedCI()), CLIENTS, clients_of(WORTH))
     worked = np.array(GOLDEN["shapley"]["exact"])
-    np.testing.assert_allclose(values(result.contributions), worked, atol=1e-6)
-    np.testing.assert_allclose(values(result.aggregation), worked / worked.sum(), atol=1e-6)
+    agree(result.contributions, worked, 1e-6)
+    agree(result.aggregation, worked / worked.sum(), 1e-6)
     assert sum(len(requests) for requests in exchanges) == 3 + 8 * 3
 
 
@@ -71,24 +80,15 @@ def test_values_of_rounds_add_up_and_may_decay() -> None:
             strategy.weights = {"w": vector(COMMON["w0"])}
             result, _ = drive(strategy, CLIENTS, clients_of(additive(phi, 0.1)))
         got = np.array(values(result.contributions))
-        np.testing.assert_allclose(got / got.sum(), worked[key], atol=2e-6)
+        agree(got / got.sum(), worked[key])
 
 
 def test_leave_one_out_weights_are_the_drops() -> None:
     result, exchanges = drive(begun(LeaveOneOut()), CLIENTS, clients_of(WORTH))
     worked = GOLDEN["shapley"]
-    np.testing.assert_allclose(values(result.contributions), worked["leave_one_out"], atol=1e-6)
-    np.testing.assert_allclose(values(result.aggregation), worked["loo_share"], atol=1e-6)
+    agree(result.contributions, worked["leave_one_out"], 1e-6)
+    agree(result.aggregation, worked["loo_share"], 1e-6)
     assert len(exchanges) == 2 and len(exchanges[1]) == 4 * 3
-
-
-def test_drops_are_the_mean_of_the_rounds() -> None:
-    strategy = begun(LeaveOneOut())
-    for worth in (0.3, 0.1):
-        strategy.weights = {"w": vector(COMMON["w0"])}
-        table = additive({"1": worth, "2": 0.2, "3": 0.0})
-        result, _ = drive(strategy, CLIENTS, clients_of(table))
-    np.testing.assert_allclose(values(result.contributions), [0.2, 0.2, 0.0], atol=1e-12)
 
 
 ANSWERS = {
@@ -114,10 +114,10 @@ def test_nothing_that_a_client_reports_of_itself_counts_where_the_others_judge()
         return request.reply(measurements={"score": {"mean": Estimate(score, None, cases)}})
 
     result, _ = drive(begun(LeaveOneOut("others")), CLIENTS, answer)
-    np.testing.assert_allclose(values(result.contributions), [0.5 / 3, 0.0, 0.1 / 3], atol=1e-12)
-    np.testing.assert_allclose(values(result.aggregation), [5 / 6, 0.0, 1 / 6], atol=1e-12)
+    agree(result.contributions, [0.5 / 3, 0.0, 0.1 / 3], 1e-12)
+    agree(result.aggregation, [5 / 6, 0.0, 1 / 6], 1e-12)
     by_all, _ = drive(begun(LeaveOneOut()), CLIENTS, answer)
-    np.testing.assert_allclose(values(by_all.contributions), [0.275, 0.3, 0.025], atol=1e-12)
+    agree(by_all.contributions, [0.275, 0.3, 0.025], 1e-12)
 
 
 def test_cgsv_can_reward_by_the_same_index() -> None:
@@ -125,36 +125,6 @@ def test_cgsv_can_reward_by_the_same_index() -> None:
     result, _ = drive(strategy, CLIENTS, clients_of(WORTH))
     worked = np.array(GOLDEN["shapley"]["exact"])
     assert values(result.details["kept"]) == [np.floor(4 * q) / 4 for q in worked / worked.max()]
-    # While no value is above 0, as in early rounds, everybody receives the whole step.
-    nothing = dict.fromkeys(WORTH, 0.0)
-    strategy = begun(CGSV(reward="contribution_index", variant="paper"))
-    result, _ = drive(strategy, CLIENTS, clients_of(nothing))
-    assert values(result.details["kept"]) == [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("kind", [FedCI, LeaveOneOut])
-def test_only_clients_that_scored_every_model_count_and_others_are_noted(
-    kind: type[Strategy],
-) -> None:
-    honest = clients_of(WORTH)
-    largest = vector(COMMON["w0"]) + sum(
-        SAMPLES[client] / 100 * vector(UPDATES[client]) for client in CLIENTS
-    )
-
-    def answer(request: Request) -> Reply:
-        reply = honest(request)
-        if request.client == "2" and torch.allclose(request.weights["w"], largest):
-            return replace(reply, measurements={})
-        if request.client == "2" and request.task == "measure":
-            return request.reply(measurements={"score": 0.9})
-        return reply
-
-    result, _ = drive(begun(kind()), CLIENTS, answer)
-    key = "exact" if kind is FedCI else "leave_one_out"
-    np.testing.assert_allclose(values(result.contributions), GOLDEN["shapley"][key], atol=1e-6)
-    assert set(result.notes) == {"2"}
-    with pytest.raises(FederationError, match="no client"):
-        drive(begun(kind()), CLIENTS, lambda r: honest(r) if r.task == "train" else r.reply())
 
 
 def test_too_many_clients_are_refused_with_a_way_out(tmp_path: Path) -> None:

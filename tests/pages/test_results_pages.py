@@ -80,27 +80,3 @@ def test_a_bundles_results_are_those_of_the_pages_that_it_links(page: Path) -> N
 def test_the_first_page_leads_to_every_other() -> None:
     for page in PAGES[1:]:
         assert f"](results/{page.name})" in FIRST.read_text()
-
-
-def test_every_link_of_the_pages_leads_to_a_page_and_its_heading() -> None:
-    for page in [*PAGES, *BUNDLES, DOCS / "controls.md", CHECKOUT / "experiments" / "README.md"]:
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-            path, _, anchor = target.partition("#")
-            if path.startswith("http"):
-                continue
-            file = page
-            if path:
-                file = (page.parent / path).resolve()
-            assert file.exists(), f"{page.name}: {target}"
-            if anchor and file.suffix == ".md":
-                assert anchor in anchors_of(file), f"{page.name}: {target}"
-
-
-def anchors_of(page: Path) -> set[str]:
-    """The anchors that code hosts give to headings."""
-    anchors = set()
-    for line in page.read_text().splitlines():
-        if line.startswith("#"):
-            heading = line.lstrip("#").strip().lower()
-            anchors.add(re.sub(r"[^\w\- ]", "", heading).replace(" ", "-"))
-    return anchors

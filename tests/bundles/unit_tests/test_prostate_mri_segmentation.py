@@ -8,7 +8,6 @@ Run it in the zoo's folder.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import unittest
 from typing import Any
@@ -46,32 +45,21 @@ def run(workflow_type: str, *names: str, **values: Any) -> None:
 
 
 class TestProstateMRISegmentation(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = tempfile.mkdtemp()
-        write_sites(self.folder, sites=SITES[:1], size=(48, 48, 8), cases=4)
-        self.site = os.path.join(self.folder, "alder")
-        self.models = os.path.join(self.folder, "models")
-        self.results = os.path.join(self.folder, "results")
-
-    def tearDown(self) -> None:
-        shutil.rmtree(self.folder)
-
     def test_train_evaluate_and_inference_configs(self) -> None:
-        folders = {"dataset_dir": self.site, "ckpt_dir": self.models, "output_dir": self.results}
-        run("train", "train", max_epochs=1, **SMALL, **folders)
-        # It overrides train.json, and so is a "train" workflow.
-        run("train", "train", "evaluate", **folders)
-        self.assertIn("val_mean_dice_raw.csv", os.listdir(self.results))
+        with tempfile.TemporaryDirectory() as folder:
+            write_sites(folder, sites=SITES[:1], size=(48, 48, 8), cases=4)
+            site, models = os.path.join(folder, "alder"), os.path.join(folder, "models")
+            results = os.path.join(folder, "results")
+            folders = {"dataset_dir": site, "ckpt_dir": models, "output_dir": results}
+            run("train", "train", max_epochs=1, **SMALL, **folders)
+            # It overrides train.json, and so is a "train" workflow.
+            run("train", "train", "evaluate", **folders)
+            self.assertIn("val_mean_dice_raw.csv", os.listdir(results))
 
-        run(
-            "infer",
-            "inference",
-            dataset_dir=self.site,
-            output_dir=self.results,
-            ckpt_path=os.path.join(self.models, "model.pt"),
-        )
-        masks = [name for name in os.listdir(self.results) if name.endswith("_pred.nii.gz")]
-        self.assertEqual(len(masks), 4)
+            model = os.path.join(folders.pop("ckpt_dir"), "model.pt")
+            run("infer", "inference", ckpt_path=model, **folders)
+            masks = [name for name in os.listdir(results) if name.endswith("_pred.nii.gz")]
+            self.assertEqual(len(masks), 4)
 
 
 if __name__ == "__main__":
