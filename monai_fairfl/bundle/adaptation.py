@@ -20,7 +20,7 @@ from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client, check_files, closing_measurements
 from monai_fairfl.client.state import ClientState
 from monai_fairfl.data.datalist import cases_of_list, settings_of_split
-from monai_fairfl.data.sites import name_of_site
+from monai_fairfl.data.layouts import name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,

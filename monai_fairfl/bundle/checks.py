@@ -32,7 +32,7 @@ from monai_fairfl.data.checks import (
 )
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
-from monai_fairfl.data.sites import folder_of_site, layouts_once
+from monai_fairfl.data.layouts import folder_of_site
 from monai_fairfl.errors import (
     ConfigError,
     DataError,
@@ -486,7 +486,7 @@ def check_sites(
         if isinstance(found, Summary):
             inspections[name] = found.inspection
     if problems:
-        raise DataError("\n".join(layouts_once(problems)))
+        raise DataError("\n".join(problems))
 
     roots = [folder_of_site(folder) for folder in sites.values()]
     files = sorted_out(roots, inspections.values())

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.sites import folders_in, site_folders
+from monai_fairfl.data.layouts import folders_in, site_folders
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.utils.files import safe_name
 

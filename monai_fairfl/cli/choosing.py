@@ -14,7 +14,7 @@ from monai_fairfl.bundle.configuration import read_metadata, takes_any_folder
 from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
 from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.data.image_files import is_nifti
-from monai_fairfl.data.sites import find_cases, site_folders
+from monai_fairfl.data.layouts import find_cases, site_folders
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.workflow.inputs import in_colour
 

@@ -273,7 +273,7 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
     from monai_fairfl.data import site_datalist
     from monai_fairfl.data.checks import overview
-    from monai_fairfl.data.sites import sites_at
+    from monai_fairfl.data.layouts import sites_at
 
     what = f"data {root.name}"
     split = _split_settings(args)

@@ -23,8 +23,7 @@ from monai_fairfl.cli.options import LOG, emptied_unless_done, say
 from monai_fairfl.cli.running import MonaiLine, output_into, written_overlay
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files, files_under, sort_files
-from monai_fairfl.data.layouts import CaseFiles, all_cases
-from monai_fairfl.data.sites import find, folder_of_site, sites_at
+from monai_fairfl.data.layouts import CaseFiles, all_cases, find, folder_of_site, sites_at
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe

@@ -180,7 +180,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     from monai_fairfl.cli.evaluating import find_model, site_of_run
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.data.datalist import cases_of_list
-    from monai_fairfl.data.sites import find, name_of_site, sites_at
+    from monai_fairfl.data.layouts import find, name_of_site, sites_at
     from monai_fairfl.messages import to_json
     from monai_fairfl.utils.devices import best_device, require_device
     from monai_fairfl.utils.words import count_words

@@ -12,6 +12,8 @@ from .fundus import OneViewd as OneViewd
 from .fundus import RandDiscCropd as RandDiscCropd
 from .fundus import SmoothResized as SmoothResized
 from .fundus import normalise_field as normalise_field
+from .layouts import find_cases as find_cases
+from .layouts import site_folders as site_folders
 from .pelvis import DEMO_SITES as DEMO_SITES
 from .pelvis import SITES as SITES
 from .pelvis import Site as Site
@@ -22,8 +24,6 @@ from .retina import CLINICS as CLINICS
 from .retina import Clinic as Clinic
 from .retina import make_photograph as make_photograph
 from .retina import write_clinics as write_clinics
-from .sites import find_cases as find_cases
-from .sites import site_folders as site_folders
 from .transforms import KeepPartd as KeepPartd
 from .transforms import LabelStructuresd as LabelStructuresd
 from .transforms import NestStructuresd as NestStructuresd

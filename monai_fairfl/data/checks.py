@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ import numpy as np
 from monai_fairfl.data import image_files as files
 from monai_fairfl.data.datalist import check_values, site_datalist, stated_values
 from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.data.image_files import files_under, is_lossy, kind_of_image
+from monai_fairfl.data.image_files import files_under, is_lossy
 from monai_fairfl.data.layouts import (
+    CONVERT_DICOM,
     PARTS,
     CaseFiles,
     Found,
@@ -35,15 +37,11 @@ from monai_fairfl.data.layouts import (
     all_named,
     described_labels,
     few,
-)
-from monai_fairfl.data.sites import (
-    CONVERT_DICOM,
     folder_of_site,
-    layouts_once,
     name_of_site,
     recognise,
 )
-from monai_fairfl.errors import ConfigError, DataError, DataWarning
+from monai_fairfl.errors import DataError, DataWarning, FairFLError
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import warnings_as_notes
@@ -54,8 +52,6 @@ LISTED = 3
 MOST_SHOWN = 8
 """Values of labels that a table shows; JPEG's noise makes more."""
 
-# Largest number of those that a training reads.
-LARGEST_READ = float(np.finfo(np.float32).max)
 # Different values of a label volume, and of a mask that is a picture; an image has more.
 MOST_LABELS = 256
 MOST_LEVELS = 16
@@ -70,16 +66,12 @@ VOID = 255
 # first of these is nnU-Net's.
 BACKGROUND = "background"
 IGNORED = {"ignore", "ignored", "void", "unlabelled", "unlabeled", "unknown", "unsure"}
-# Shares of a mask of one structure that are labelled: of what lies at its sides, and of all. Those
-# of an organ are far below (real prostates: 0 and 0.05), and those of a mask whose background is
-# labelled in place of the organ are near 1.
+# Share of the sides of a mask of one structure that is labelled. That of an organ is far below, and
+# that of a mask whose background is labelled in place of the organ is near 1.
 MOST_OF_SIDES = 0.5
-MOST_OF_ALL = 0.75
 # In mm, at the first voxel. A converter's rounding of a header is smaller, half a voxel is much
 # larger.
 AFFINE_TOLERANCE = 1e-2
-# In degrees, from a right angle. What the rounding of a header's numbers makes is far smaller.
-SHEAR_TOLERANCE = 0.1
 # Share of a label that a network sees; below it, its image was cropped beside the organ.
 LEAST_SEEN = 0.9
 # The share of each side of a slice that the prostate bundle sees, where nothing else is set.
@@ -87,8 +79,6 @@ FIELD_OF_VIEW = 0.7
 # What nibabel assumes of a volume that stores no orientation (NIfTI-1, method 1).
 ASSUMED_AXES = "LAS: axes to the left, to the front and to the head"
 TAKEN_FOR_A_PAIR = "taken for a stereo pair: only its left half is used, unless stereo is False"
-# Test cases of the Decathlon and of nnU-Net have no labels, so no note about them is needed.
-UNLABELLED = {"imagests", "labelsts"}
 
 
 @dataclass(frozen=True)
@@ -97,43 +87,33 @@ class FileFacts:
 
     Args:
         path: the file, absolute.
-        problem: what is wrong with it, in a sentence; then nothing else is known. Empty when
-            nothing is.
         shape: pixels or voxels, without channels.
         channels: number of channels.
         digest: SHA-256 of the decoded pixels, the same for copies in another file format.
         affine: of a volume, 4 x 4, in mm.
         spacing: of a volume, voxel sizes in mm; empty for a picture.
         is_oriented: whether a volume stores its orientation; without it, nibabel assumes one.
-        is_scaled: whether a volume's header scales the stored numbers.
         labels: different values of a label.
         labelled_slices: slices of a label with a value above 0.
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
-        of_all: share of all its pixels.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
         lost: values in that part that no pixel has where a network resamples it.
         over_8_bits: whether it is a picture with more than 8 bits a channel.
-        only_in_right_half: whether it is a label as wide as a stereo pair's, with all that is
-            labelled in its right half.
     """
 
     path: str
-    problem: str = ""
     shape: tuple[int, ...] = ()
     channels: int = 1
     digest: str = ""
     affine: np.ndarray | None = None
     spacing: tuple[float, ...] = ()
     is_oriented: bool = True
-    is_scaled: bool = False
     labels: tuple[int, ...] = ()
     labelled_slices: int = 0
     of_sides: float = 0.0
-    of_all: float = 0.0
     seen: float = 1.0
     lost: tuple[int, ...] = ()
     over_8_bits: bool = False
-    only_in_right_half: bool = False
 
     def values_in(self, *bounds: Sequence[int]) -> list[int]:
         """The values of a label between the lowest and the highest one of any structure."""
@@ -148,14 +128,14 @@ class CaseFacts:
         image: of the case.
         label: of the case.
         values: the pixel values of its structures.
-        faults: what is wrong with it, in sentences; a sound case has none.
+        fault: what is wrong with it, in a sentence; empty of a sound case.
         slices: slices of a volume, or 1 of a picture, with a value of any structure.
     """
 
     image: FileFacts
     label: FileFacts
     values: Values
-    faults: tuple[str, ...] = ()
+    fault: str = ""
     slices: int = 0
 
 
@@ -184,54 +164,33 @@ class Inspection:
     labels: Values = field(default_factory=dict)
 
     @property
-    def readable(self) -> list[CaseFacts]:
-        """The cases whose files could be read."""
-        return [case for case in self.cases if not (case.image.problem or case.label.problem)]
-
-    @property
     def sound(self) -> list[CaseFacts]:
         """The cases that a training can use."""
-        return [case for case in self.cases if not case.faults]
+        return [case for case in self.cases if not case.fault]
 
 
 # One file
 
 
+# The check and all clients of a process share it.
+@lru_cache(maxsize=8192)
 def facts_of(
-    path: str, most_axes: int, is_label: bool, field_of_view: float, size: tuple[int, ...] = ()
+    path: str, is_label: bool, field_of_view: float, size: tuple[int, ...], version: object
 ) -> FileFacts:
     """Read a file and judge it by itself; a process reads each version of a file once.
 
     Args:
         path: NIfTI, PNG, JPEG, TIFF or BMP.
-        most_axes: of a volume, 4 where several channels are expected.
         is_label: whether it is a mask.
         field_of_view: share of each side of a slice that a network sees of volumes.
         size: pixels to which it resamples this share; empty: those of the file.
+        version: of the file.
+
+    Raises:
+        DataError: what is wrong with it.
     """
-    path = os.path.abspath(path)
-    version = (0, 0)
-    with suppress(OSError):  # reading the file raises the error that names it
-        state = os.stat(path)
-        version = (state.st_ctime_ns, state.st_size)
-    try:
-        return _facts_of_version(path, most_axes, is_label, field_of_view, size, version)
-    except DataError as error:
-        return FileFacts(path, str(error))
-
-
-# The check and all clients of a process share it.
-@lru_cache(maxsize=8192)
-def _facts_of_version(
-    path: str,
-    most_axes: int,
-    is_label: bool,
-    field_of_view: float,
-    size: tuple[int, ...],
-    version: tuple[int, int],
-) -> FileFacts:
     if files.is_nifti(path):
-        facts, pixels, mask = _volume(path, most_axes)
+        facts, pixels, mask = _volume(path, is_label)
     else:
         facts, pixels, mask = _picture(path, is_label)
     if not is_label:
@@ -239,8 +198,10 @@ def _facts_of_version(
         if (pixels == first).all():
             raise DataError(f"{path} has the value {first} everywhere; convert or copy it again")
         return facts
-    if fault := _fault_of_labels(np.unique(mask), facts.is_scaled):
-        raise DataError(f"{path} {fault}")
+    wrong = mask[(mask < 0) | (mask != np.round(mask))]
+    if wrong.size:
+        # All digits: 0.99999998 is no label.
+        raise DataError(f"{path} has label values such as {wrong[0]!s}; store whole numbers from 0")
     if is_lossy(path):
         # JPEG moves the values of a mask: each pixel has the nearest level, unless few have it.
         nearest = np.abs(mask[..., None].astype(int) - USUAL_LEVELS).argmin(-1)
@@ -255,14 +216,9 @@ def _facts_of_version(
         labels=tuple(np.unique(mask).astype(int).tolist()),
         labelled_slices=int(is_labelled.any(axis=(0, 1)).sum()),
         of_sides=float(np.concatenate([side.ravel() for side in sides]).mean()),
-        of_all=float(is_labelled.mean()),
     )
-    if not is_labelled.any():
+    if facts.affine is None or not is_labelled.any():
         return facts
-    if facts.affine is None:
-        width = mask.shape[1]
-        is_right = is_pair(width, len(mask)) and not is_labelled[:, : width // 2].any()
-        return replace(facts, only_in_right_half=bool(is_right))
     central = mask[np.ix_(*_field(facts.affine, mask.shape, field_of_view))]
     sampled = mask[np.ix_(*_field(facts.affine, mask.shape, field_of_view, size))]
     lost = set(np.unique(central)) - set(np.unique(sampled))
@@ -270,10 +226,10 @@ def _facts_of_version(
     return replace(facts, seen=seen, lost=tuple(sorted(map(int, lost))))
 
 
-def _volume(path: str, most_axes: int) -> tuple[FileFacts, np.ndarray, np.ndarray]:
+def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray, np.ndarray]:
     """Facts of a volume, its voxels as a training reads them, and as they are."""
     nifti, voxels = files.read_nifti(path)
-    if not 3 <= voxels.ndim <= most_axes or voxels.dtype.kind not in "biuf":
+    if voxels.ndim not in ((3,) if is_label else (3, 4)) or voxels.dtype.kind not in "biuf":
         kind = f"{voxels.ndim}D with shape {voxels.shape} and type {voxels.dtype}"
         raise DataError(f"{path} is {kind}; store one 3D volume of real numbers")
     if fault := files.header_fault(nifti) or files.forms_fault(nifti):
@@ -282,9 +238,8 @@ def _volume(path: str, most_axes: int) -> tuple[FileFacts, np.ndarray, np.ndarra
         read = voxels.astype(np.float32)
     is_lost = ~np.isfinite(read)
     if is_lost.any():
-        fault = f"not finite or beyond {LARGEST_READ:.2g}, such as {voxels[is_lost][0]:.3g}"
+        fault = f"not finite or beyond 3.4e+38, such as {voxels[is_lost][0]:.3g}"
         raise DataError(f"{path} has {is_lost.sum()} values {fault}; scale the image, or mend it")
-    stored: Any = nifti.dataobj
     facts = FileFacts(
         path,
         shape=voxels.shape[:3],
@@ -294,7 +249,6 @@ def _volume(path: str, most_axes: int) -> tuple[FileFacts, np.ndarray, np.ndarra
         affine=nifti.affine,
         spacing=tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3]),
         is_oriented=files.has_sform(nifti) or files.has_qform(nifti),
-        is_scaled=(stored.slope, stored.inter) != (1, 0),
     )
     return facts, read, voxels
 
@@ -304,11 +258,6 @@ def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray, np.ndarr
     pixels = files.read_picture(path)
     levels = files.grey(pixels)
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
-    if is_label and channels in (2, 4):
-        # Two channels are grey and alpha; four are colours and alpha.
-        varies = pixels.min(axis=(0, 1)) != pixels.max(axis=(0, 1))
-        if varies[-1] and not varies[:-1].any():
-            raise DataError(f"{path} is drawn in its alpha channel alone; save that as grey levels")
     if is_label and levels is None:
         colours = len(np.unique(pixels.reshape(-1, channels), axis=0))
         raise DataError(f"{path} has {colours} colours, as a photo has; draw it in grey levels")
@@ -329,20 +278,6 @@ def _digest(pixels: np.ndarray) -> str:
         pixels = pixels.astype(np.float32)
     header = f"{pixels.shape}{pixels.dtype}".encode()
     return hashlib.sha256(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
-
-
-def _fault_of_labels(values: np.ndarray, is_scaled: bool) -> str:
-    """Why the different values of a mask are none of labels, and the fix; empty where they are."""
-    wrong = values[(values < 0) | (values != np.round(values))]
-    if wrong.size:
-        fix = "store whole numbers from 0"
-        if is_scaled:
-            fix += " without scl_slope (nibabel: image.header.set_slope_inter(1, 0))"
-        # All digits: 0.99999998 is no label.
-        return f"has label values such as {wrong[0]!s}; {fix}"
-    if len(values) > MOST_LABELS:
-        return f"has {len(values)} different values, as an image has; put the mask in its place"
-    return ""
 
 
 def _field(
@@ -368,99 +303,8 @@ def _field(
     return tuple(found)
 
 
-# One site
-
-
-def inspect_site(
-    site_dir: str | os.PathLike[str],
-    structures: Sequence[str] = (),
-    values: Mapping[str, Sequence[int]] | None = None,
-    stereo: bool | None = None,
-    cases: Sequence[CaseFiles] | None = None,
-    field_of_view: float = FIELD_OF_VIEW,
-    size: Sequence[int] = (),
-) -> Inspection:
-    """Read every file of a site, several at a time, and store facts of each.
-
-    Args:
-        site_dir: the site's folder, of any layout, or its data list (NVFlare).
-        structures: names of nested structures, the outermost first.
-        values: which pixel values they have, by hand.
-        stereo: whether photographs are pairs of views; by their shape where it is not given.
-        cases: the only ones that are read, of a data list, with absolute paths and the values of
-            their structures; faults of other files are not looked for. ``None``: all cases.
-        field_of_view: share of each side of a slice that a network sees of volumes.
-        size: pixels to which it resamples this share; empty: those of the file.
-
-    Raises:
-        DataError: no layout recognises the site.
-    """
-    site = Path(site_dir)
-    folder = folder_of_site(site)
-    inspection = Inspection(name_of_site(site), folder, "data list")
-    if cases is None:
-        inspection.layout, found = recognise(site)
-    else:
-        # The files of a list made by hand may be in no layout.
-        found = Found([], labels=described_labels(folder))
-        with suppress(DataError):
-            found = recognise(site)[1]
-    listed = found.cases if cases is None else cases
-    inspection.labels = found.labels
-    problems = inspection.problems
-    problems += [f"{site}: {problem}" for problem in found.problems if cases is None]
-
-    # The pixel values of the structures.
-    known = stated = stated_values(structures, found)
-    try:
-        known = check_values(values, structures, str(site)) if values else stated
-    except DataError as error:
-        problems.append(str(error))
-    inspection.values = known
-
-    pairs_by_shape = bool(structures) and stereo is None
-    organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
-
-    def look(case: CaseFiles) -> CaseFacts:
-        axes = 4 if found.channels else 3
-        image = facts_of(case["image"], axes, False, field_of_view)
-        label = facts_of(case["label"], 3, True, field_of_view, tuple(size))
-        of_case = case.get("values", known)
-        faults = [facts.problem for facts in (image, label) if facts.problem]
-        if not faults:
-            faults += _faults_of_case(image, label, bool(structures), pairs_by_shape)
-        if not faults:
-            of_values = _faults_of_values(label, found.labels, of_case != stated, structures)
-            faults = [f"{label.path} {fault}" for fault in of_values][:1]
-        drawn = (of_case or organs).values()
-        slices = label.labelled_slices if not drawn or label.values_in(*drawn) else 0
-        return CaseFacts(image, label, of_case, tuple(faults), slices)
-
-    with ThreadPoolExecutor(files.WORKERS) as pool:
-        inspection.cases = list(pool.map(look, listed))
-    problems += [fault for case in inspection.cases for fault in case.faults]
-    sound = inspection.sound
-    empty = [case for case in sound if not case.slices]
-    notes = [*_notes_on_cases(inspection, found.channels, pairs_by_shape, field_of_view)]
-    if cases is None:
-        labels = labels_of(sound)
-        for name, bounds in known.items():
-            if any(labels) and not any(case.label.values_in(bounds) for case in sound):
-                problems.append(f"values of {name!r} are {bounds}; mend them: masks have {labels}")
-        if empty and len(empty) == len(inspection.cases):
-            problems.append(f"all {len(empty)} labels are empty; export the right ones")
-        notes = [*found.notes, *_left_out(site, found.cases), *notes]
-    if empty:
-        paths = [os.path.relpath(case.image.path, folder) for case in empty]
-        notes.append(f"{len(empty)} label(s) are empty, and kept ({few(paths)})")
-    inspection.notes = [f"{site}: {note}" for note in notes]
-    return inspection
-
-
-def _faults_of_case(
-    image: FileFacts, label: FileFacts, in_colour: bool, pairs_by_shape: bool
-) -> Iterator[str]:
-    """What is wrong with two files together that can be read."""
+def _faults_of_case(image: FileFacts, label: FileFacts, in_colour: bool) -> Iterator[str]:
+    """What is wrong with two files together."""
     if image.affine is not None and label.affine is not None:
         if fault := _fault_of_place(image, label):
             yield f"{label.path} {fault}; resample it on the grid of the image that it belongs to"
@@ -470,36 +314,27 @@ def _faults_of_case(
         yield f"{label.path} has the very pixels of its image; put the label in its place"
     if in_colour and image.over_8_bits:
         yield f"{image.path} has more than 8 bits a channel, which are cut off; save it with 8"
-    if pairs_by_shape and label.only_in_right_half:
-        yield f"{label.path} has its labels in the right half, of a photograph {TAKEN_FOR_A_PAIR}"
 
 
 def _fault_of_place(image: Any, label: Any) -> str:
     """Why a label volume lies beside the grid of its image, in whatever order both are stored."""
-    if image.shape == label.shape:
-        if files.largest_shift(image.affine, label.affine, image.shape, AFFINE_TOLERANCE) == 0:
-            return ""
-    shape, affine = _in_one_order(image)
-    label_shape, label_affine = _in_one_order(label)
-    if shape != label_shape:
+    # Each axis of the label runs along one of the image, there or back.
+    matrix = np.linalg.solve(image.affine[:3, :3], label.affine[:3, :3])
+    turn = np.sign(matrix) * (np.abs(matrix) == np.abs(matrix).max(axis=0))
+    if (np.abs(turn) @ label.shape).tolist() != list(image.shape):
         return f"has shape {label.shape} but its image {image.shape}"
-    shift = files.largest_shift(affine, label_affine, shape, AFFINE_TOLERANCE)
+    start = np.where(turn.sum(axis=1) < 0, np.array(image.shape) - 1, 0)
+    place = image.affine @ nib.affines.from_matvec(turn, start)
+    shift = files.largest_shift(place, label.affine, label.shape, AFFINE_TOLERANCE)
     if shift == 0:
         return ""
     return f"lies up to {shift:.3g} mm from its image by their affines, above {AFFINE_TOLERANCE} mm"
 
 
-def _in_one_order(volume: Any) -> tuple[tuple[int, ...], Any]:
-    """Shape and affine of a volume whose axes are stored to the right, the front and the head."""
-    order = nib.io_orientation(volume.affine)
-    shape = tuple(volume.shape[axis] for axis in order[:, 0].argsort())
-    return shape, volume.affine @ nib.orientations.inv_ornt_aff(order, volume.shape)
-
-
 def _faults_of_values(
     label: FileFacts, named: Values, is_by_hand: bool, structures: Sequence[str]
 ) -> Iterator[str]:
-    """What is wrong with the values of a mask that can be read.
+    """What is wrong with the values of a mask.
 
     Args:
         label: the mask.
@@ -507,85 +342,49 @@ def _faults_of_values(
         is_by_hand: whether a user gave the values of the structures.
         structures: those that were asked for.
     """
-    levels = len(label.labels)
-    listed = few(label.labels)
+    path, levels, listed = label.path, len(label.labels), few(label.labels)
     is_volume = label.affine is not None
     is_stated = bool(named) or is_by_hand
     for name, bounds in named.items():
         if name.lower() in IGNORED and (ignored := label.values_in(bounds)):
-            yield f"has the value {ignored[0]}, {name!r} in dataset.json; draw what is there"
-    if is_lossy(label.path) and any(low == high > 0 for low, high in named.values()):
-        yield "is a JPEG file, whose values move; give each label a range, such as [128, 255]"
-    if not is_volume and levels > MOST_LEVELS and not is_by_hand:
-        yield f"has {levels} grey levels, as photographs have; give its label"
+            yield f"{path} has the value {ignored[0]}, {name!r} in dataset.json; draw what is there"
+    if is_lossy(path) and any(low == high > 0 for low, high in named.values()):
+        yield f"{path} is JPEG, whose values move; give each label a range, such as [128, 255]"
+    if levels > (MOST_LABELS if is_volume else MOST_LEVELS) and not is_by_hand:
+        yield f"{path} has {levels} different values, as an image has; put the mask in its place"
     unnamed = sorted({*label.labels} - {*label.values_in(*named.values())})
     if named and unnamed and not is_by_hand:
-        yield f"has the values {listed}, and dataset.json names no {unnamed[0]}; mend one of them"
+        fault = f"has the values {listed}, and dataset.json names no {unnamed[0]}"
+        yield f"{path} {fault}; mend one of them"
     # Several structures may fill a mask, such as the tissues of a brain.
-    is_filled = label.of_sides > MOST_OF_SIDES or label.of_all > MOST_OF_ALL
-    if levels <= 2 and is_filled and (is_volume or not is_stated):
-        shares = f"{label.of_sides:.0%} of its sides, {label.of_all:.0%} of all"
-        yield f"labels {shares}; give the background the value 0, and the organ 1"
+    if levels <= 2 and label.of_sides > MOST_OF_SIDES and (is_volume or not is_stated):
+        fault = f"labels {label.of_sides:.0%} of its sides"
+        yield f"{path} {fault}; give the background the value 0, and the organ 1"
     if is_stated:
         return
     if VOID in label.labels and any(0 < value <= HIGHEST_CLASS for value in label.labels):
-        yield f"has the values {listed}, and {VOID} is often void; name all in dataset.json"
+        yield f"{path} has {listed}, and {VOID} is often void; name all in dataset.json"
     if structures and levels > 2:
-        yield f"has {levels} values, {listed}; state {' and '.join(structures)} in dataset.json"
+        fix = f"state {' and '.join(structures)} in dataset.json"
+        yield f"{path} has {levels} values, {listed}; {fix}"
 
 
-def _left_out(site: Path, cases: Sequence[CaseFiles]) -> Iterator[str]:
-    """A note on each kind of image, also of those that are not read, that belongs to no case.
-
-    Args:
-        site: its folder, or its data list: then the folders of its cases are looked through.
-        cases: of the site. In a folder of cases only kinds that the cases do not have are left
-            out: the other channels of nnU-Net are no cases of their own.
-    """
-    kinds_of_cases: dict[Path, set[str]] = {}
-    for case in cases:
-        for path in (Path(case["image"]), Path(case["label"])):
-            kinds_of_cases.setdefault(path.parent, set()).add(kind_of_image(path))
-    closed: list[str] = []
-    # Kind -> the folder of each image of this kind that belongs to no case.
-    left_out: dict[str, list[Path]] = {}
-    for root in [site] if site.is_dir() else sorted(kinds_of_cases):
-        for path in files_under(root, lambda error: closed.append(error.filename)):
-            folders = [name.lower() for name in path.relative_to(root).parts[:-1]]
-            kind = kind_of_image(path)
-            if not kind or kind in kinds_of_cases.get(path.parent, ()):
-                continue
-            if not any(name in UNLABELLED or name[0] == "." for name in folders):
-                left_out.setdefault(kind, []).append(path.parent)
-    if closed:
-        yield f"{few(closed)} cannot be read by this account; change the permissions"
-    for kind, places in sorted(left_out.items()):
-        fix = f"convert them {CONVERT_DICOM}" if kind in files.DICOM else "move them to the cases"
-        where = few(dict.fromkeys(places))
-        yield f"{len(places)} {kind} file(s) in {where} are left out; {fix}"
-
-
-def _notes_on_cases(
-    inspection: Inspection, channels: Sequence[str], pairs: bool, field_of_view: float
-) -> Iterator[str]:
-    """What a user should know of the cases that can be read.
+def _notes_on_cases(sound: Sequence[CaseFacts], pairs: bool, field_of_view: float) -> Iterator[str]:
+    """What a user should know of the sound cases.
 
     Args:
-        inspection: of the site.
-        channels: their names, where the layout states them.
+        sound: the cases.
         pairs: whether photographs of the shape of stereo pairs are taken for such.
         field_of_view: share of each side of a slice that a network sees of volumes.
     """
-    images = [case.image for case in inspection.readable]
-    labels = [case.label for case in inspection.readable]
+    images = [case.image for case in sound]
+    labels = [case.label for case in sound]
     images_with = Counter(image.channels for image in images)
-    most_channels = max(images_with, default=1)
-    if channels and most_channels > 1:
-        names = ", ".join(f"{number}: {name}" for number, name in enumerate(channels))
-        yield f"images have {most_channels} channels on axis 3 ({names}); choose one"
+    most_channels = max((image.channels for image in images if image.spacing), default=1)
+    if most_channels > 1:
+        yield f"images have {most_channels} channels on axis 3; choose one"
     if len(images_with) > 1:
-        counts = [f"{count} of {number} channel(s)" for number, count in images_with.items()]
-        yield f"images differ in their channels ({', '.join(counts)}); convert them"
+        yield f"images have {' or '.join(map(str, images_with))} channels; convert them"
     photographs = [image for image in images if pairs and not image.spacing]
     stereo = [image.path for image in photographs if is_pair(*image.shape[::-1])]
     if stereo:
@@ -594,11 +393,6 @@ def _notes_on_cases(
     if unoriented:
         assumed = f"store no orientation ({few(unoriented)}), taken for {ASSUMED_AXES}"
         yield f"{len(unoriented)} volume(s) {assumed}; if that is wrong, {files.WRITE_AGAIN}"
-    angles = {label.path: _shear(label.affine) for label in labels if label.affine is not None}
-    sheared = [path for path, angle in angles.items() if angle > SHEAR_TOLERANCE]
-    if sheared:
-        angle = f"up to {max(angles.values()):.3g} degrees away from right angles ({few(sheared)})"
-        yield f"{len(sheared)} label(s) have axes {angle}: HD95 is wrong; resample both files"
     cut = sorted((label.seen, label.path) for label in labels if label.seen < LEAST_SEEN)
     if cut:
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
@@ -606,31 +400,17 @@ def _notes_on_cases(
         fix = "set field_of_view to 1, or crop the volumes around the organ"
         yield f"{len(cut)} label(s) lie partly {where}, which is all that the network sees; {fix}"
     if lost := [label for label in labels if label.lost]:
-        named = few(f"{label.path}: {', '.join(map(str, label.lost))}" for label in lost)
+        named = few(f"{label.path}: {few(label.lost)}" for label in lost)
         where = f"where the network resamples slices ({named})"
         yield f"{len(lost)} label(s) have a structure that is lost {where}; set a larger size"
     # A structure without values is not labelled there, and empty masks have notes of their own.
-    masks_of: dict[str, dict[str, bool]] = {}
-    for case in inspection.sound:
-        for name, bounds in case.values.items() if case.slices else ():
-            masks_of.setdefault(name, {})[case.label.path] = bool(case.label.values_in(bounds))
-    for name, masks in masks_of.items():
-        without = [path for path, has_it in masks.items() if not has_it]
-        if 0 < len(without) < len(masks):
-            share = f"{len(masks) - len(without)} of {len(masks)}"
+    for name in sorted({name for case in sound for name in case.values}):
+        drawn = [case for case in sound if case.slices and name in case.values]
+        without = [case.label.path for case in drawn if not case.label.values_in(case.values[name])]
+        if without:
+            share = f"{len(drawn) - len(without)} of {len(drawn)}"
             absent = f"{name} in {share} masks: elsewhere ({few(without)}) it counts as absent"
             yield f"{absent}; if nobody drew it, list these by hand, with values without {name}"
-
-
-def _shear(affine: np.ndarray) -> float:
-    """By how many degrees the axes of a volume are at most away from right angles.
-
-    >>> _shear(np.diag([0.5, 0.5, 3.0, 1.0]))
-    0.0
-    """
-    axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
-    cosines = np.abs(axes.T @ axes)[np.triu_indices(3, k=1)]
-    return float(np.degrees(np.arcsin(cosines.clip(max=1))).max())
 
 
 def labels_of(cases: Sequence[CaseFacts]) -> list[int]:
@@ -649,11 +429,12 @@ def check_cases(
     cases: Sequence[CaseFiles] | None = None,
     field_of_view: float = FIELD_OF_VIEW,
     size: Sequence[int] = (),
+    must: bool = True,
 ) -> Summary:
     """Read every file of a site and report all that would stop a training later.
 
     Every file must be readable to its end, an image and its label of one size and not the same
-    pixels. Volumes must be 3D (images of a layout that states its channels may be 4D), with affines
+    pixels. Volumes must be 3D (images may be 4D), with affines
     that place every corner within 0.01 mm and the rounding of rotations, in whatever order each
     stores its axes; images finite, labels whole numbers from 0. A case with an empty label,
     channels that need a choice and files that occur twice are warnings; a site where all labels are
@@ -674,13 +455,14 @@ def check_cases(
             lies partly outside is a warning.
         size: pixels to which the network resamples that share; a structure that is lost there is a
             warning. Empty: those of the file.
+        must: whether problems are an error, and notes warnings.
 
     Returns:
         For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices``
-        (slices, or pictures, with a label), ``names`` where a ``dataset.json`` states what labels
-        mean, ``values`` where structures were asked for, and ``cases`` with ``image``, ``shape``
-        (voxels, or rows and columns), ``spacing`` (mm, of volumes), ``channels`` (of pictures, or
-        if above 1), ``labels`` and ``gland_slices`` of each.
+        (slices, or pictures, with a label), ``names`` (what labels mean by a ``dataset.json``),
+        ``values`` (of structures that were asked for), and ``cases`` with ``image``, ``shape``
+        (voxels, or rows and columns), ``spacing`` (mm, of volumes), ``channels``, ``labels`` and
+        ``gland_slices`` of each.
 
     Raises:
         DataError: with the number of problems, and the first three.
@@ -693,13 +475,65 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    inspection = inspect_site(site_dir, structures, values, stereo, cases, field_of_view, size)
-    if inspection.problems:
-        listed = all_named(inspection.problems, LISTED, separator="\n- ")
-        if len(inspection.problems) > LISTED:
-            listed += f"; monai-fairfl doctor {site_dir} lists all"
-        raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")
-    for note in [*inspection.notes, *check_duplicates({inspection.site: inspection})]:
+    site = Path(site_dir)
+    folder = folder_of_site(site)
+    inspection = Inspection(name_of_site(site), folder, "data list")
+    listed: Sequence[CaseFiles]
+    if cases is None:
+        inspection.layout, found = recognise(site)
+        listed = found.cases
+    else:
+        listed = cases
+        # The files of a list made by hand may be in no layout.
+        found = Found([], labels=described_labels(folder))
+        with suppress(DataError):
+            found = replace(recognise(site)[1], problems=())
+    inspection.labels = found.labels
+    problems = [f"{site}: {problem}" for problem in found.problems]
+
+    stated = stated_values(structures, found)
+    known = check_values(values, structures, str(site)) if values else stated
+    inspection.values = known
+    organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
+
+    def read(path: str, is_label: bool) -> FileFacts:
+        version = os.path.exists(path) and (os.path.getctime(path), os.path.getsize(path))
+        return facts_of(path, is_label, field_of_view, tuple(size), version)
+
+    def look(case: CaseFiles) -> CaseFacts:
+        image_file, label_file = (os.path.abspath(case[name]) for name in ("image", "label"))
+        of_case = case.get("values", known)
+        try:
+            image, label = read(image_file, False), read(label_file, True)
+        except DataError as error:
+            return CaseFacts(FileFacts(image_file), FileFacts(label_file), of_case, str(error))
+        faults = chain(
+            _faults_of_case(image, label, bool(structures)),
+            _faults_of_values(label, found.labels, of_case != stated, structures),
+        )
+        drawn = (of_case or organs).values()
+        slices = label.labelled_slices if not drawn or label.values_in(*drawn) else 0
+        return CaseFacts(image, label, of_case, next(faults, ""), slices)
+
+    with ThreadPoolExecutor(files.WORKERS) as pool:
+        inspection.cases = list(pool.map(look, listed))
+    problems += [case.fault for case in inspection.cases if case.fault]
+    sound = inspection.sound
+    empty = [case for case in sound if not case.slices]
+    pairs_by_shape = bool(structures) and stereo is None
+    notes = list(_notes_on_cases(sound, pairs_by_shape, field_of_view))
+    if cases is None:
+        if empty and len(empty) == len(inspection.cases):
+            problems.append(f"all {len(empty)} labels are empty; export the right ones")
+    if empty:
+        paths = [os.path.relpath(case.image.path, folder) for case in empty]
+        notes.append(f"{len(empty)} label(s) are empty, and kept ({few(paths)})")
+    inspection.problems = problems
+    inspection.notes = [f"{site}: {note}" for note in notes]
+    if must and problems:
+        listed_problems = all_named(problems, LISTED, separator="\n- ")
+        raise DataError(f"{site_dir}: {len(problems)} problem(s)\n- {listed_problems}")
+    for note in [*inspection.notes, *check_duplicates({site.name: inspection})] if must else ():
         warnings.warn(note, DataWarning, stacklevel=2)
     return Summary(inspection)
 
@@ -710,36 +544,30 @@ class Summary(dict[str, Any]):
     def __init__(self, inspection: Inspection) -> None:
         self.inspection = inspection
         sound = inspection.sound
+        cases = []
+        for case in sound:
+            image = case.image
+            path = os.path.relpath(image.path, inspection.folder)
+            line: dict[str, Any] = {"image": path, "shape": [*image.shape]}
+            line |= {"spacing": [*image.spacing], "channels": image.channels}
+            cases.append(line | {"labels": [*case.label.labels], "gland_slices": case.slices})
         super().__init__(
             site=inspection.site,
             layout=inspection.layout,
             num_cases=len(sound),
             labels=labels_of(sound),
             gland_slices=sum(case.slices for case in sound),
+            names=dict(inspection.labels),
+            values=dict(inspection.values),
+            cases=cases,
         )
-        if inspection.labels:
-            self["names"] = dict(inspection.labels)
-        if inspection.values:
-            self["values"] = dict(inspection.values)
-        self["cases"] = []
-        for case in sound:
-            image = case.image
-            path = os.path.relpath(image.path, inspection.folder)
-            line: dict[str, Any] = {"image": path, "shape": list(image.shape)}
-            if image.spacing:
-                line["spacing"] = list(image.spacing)
-            if image.channels > 1 or not image.spacing:
-                line["channels"] = image.channels
-            line |= {"labels": list(case.label.labels), "gland_slices": case.slices}
-            self["cases"].append(line)
 
 
 def check_duplicates(sites: Mapping[str, str | os.PathLike[str] | Inspection]) -> list[str]:
-    """Find the same image, or the same label of different images, at two sites or twice at one.
+    """Find the same image at two sites or twice at one.
 
     Files are compared by the SHA-256 of their decoded pixels, so a copy in another lossless format
-    counts too. A score on an image that was trained elsewhere is too good. Empty labels are alike
-    and not compared.
+    counts too. A score on an image that was trained elsewhere is too good.
 
     Args:
         sites: site -> its folder or data list, or its inspection.
@@ -757,24 +585,14 @@ def check_duplicates(sites: Mapping[str, str | os.PathLike[str] | Inspection]) -
     """
     # Digest of an image -> where each of its copies is.
     images: dict[str, list[str]] = {}
-    # Digest of a label -> digest of an image -> where the label is.
-    labels: dict[str, dict[str, str]] = {}
     for site, source in sites.items():
-        inspection = source if isinstance(source, Inspection) else inspect_site(source)
-        for case in inspection.readable:
-            image, label = case.image, case.label
-            images.setdefault(image.digest, []).append(f"{site}: {image.path}")
-            if len(label.labels) > 1:
-                images_of_label = labels.setdefault(label.digest, {})
-                images_of_label.setdefault(image.digest, f"{site}: {label.path}")
-    found = []
-    for copies in images.values():
-        if len(copies) > 1:
-            found.append(f"an image occurs {len(copies)} times, {', '.join(copies)}. Keep one.")
-    for of in labels.values():
-        if len(of) > 1:
-            found.append(f"different images have one label, {', '.join(of.values())}. Mend these.")
-    return found
+        inspection = (
+            source if isinstance(source, Inspection) else check_cases(source, must=False).inspection
+        )
+        for case in inspection.sound:
+            images.setdefault(case.image.digest, []).append(f"{site}: {case.image.path}")
+    copied = [copies for copies in images.values() if len(copies) > 1]
+    return [f"an image occurs {len(each)} times, {', '.join(each)}. Keep one." for each in copied]
 
 
 def digests_of_cases(inspection: Inspection) -> list[str]:
@@ -783,7 +601,7 @@ def digests_of_cases(inspection: Inspection) -> list[str]:
     A file's name, its compression and the rest of its header do not count.
     """
     digests = []
-    for case in inspection.readable:
+    for case in inspection.sound:
         affine = case.image.affine
         # Adding 0 makes one zero of -0 and 0.
         place = [] if affine is None else (np.round(affine, 4) + 0).tolist()
@@ -802,30 +620,17 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
         sites: site -> its inspection.
 
     Returns:
-        One note, or none where the sites have equally many values. It names the masks that have a
-        value which at most half of their site's masks have.
+        One note, or none where the sites have equally many values.
     """
-    listed = []
-    numbers_of_values = set()
+    found = {}
     for site, inspection in sites.items():
-        # Value -> the masks that have it.
-        masks: dict[int, list[str]] = {}
-        for case in inspection.readable:
-            for value in set(case.label.labels) - {0}:
-                masks.setdefault(value, []).append(case.label.path)
-        if not masks or inspection.values:
-            continue
-        numbers_of_values.add(len(masks))
-        total = len(inspection.readable)
-        words = []
-        for value, paths in sorted(masks.items()):
-            rare = f" ({few(paths)})" if 2 * len(paths) <= total else ""
-            named = _with_name(value, inspection.labels)
-            words.append(f"{named} in {len(paths)} of {total} cases{rare}")
-        listed.append(f"{site} has {', '.join(words)}")
-    if len(numbers_of_values) < 2:
+        labels = [label for label in labels_of(inspection.sound) if label > 0]
+        if labels and not inspection.values:
+            found[site] = [_with_name(label, inspection.labels) for label in labels]
+    if len({len(labels) for labels in found.values()}) < 2:
         return []
-    fault = f"the sites' masks have different numbers of labels: {', '.join(listed)}"
+    listed = "; ".join(f"{site} has {few(labels)}" for site, labels in found.items())
+    fault = f"the sites' masks have different numbers of labels: {listed}"
     return [f"{fault}; give all the same: the prostate bundle takes all above 0 for the gland"]
 
 
@@ -883,42 +688,38 @@ def overview(
     summaries: dict[str, dict[str, Any]] = {}
     for name, path in sites.items():
         reading(name)
-        inspection = inspections[name] = Inspection(name, folder_of_site(Path(path)))
-        faults = []
+        inspection = Inspection(name, folder_of_site(Path(path)))
         datalist: dict[str, list[CaseFiles]] = {}
         try:
-            inspection = inspections[name] = inspect_site(path, structures, stereo=stereo)
-            faults += inspection.problems
-            if not faults:
+            inspection = check_cases(path, structures, stereo=stereo, must=False).inspection
+            if len(sites) > 1:
+                # One hospital's own folder is no name in a federation.
+                safe_name(name, "the name of the hospital's folder")
+            if not inspection.problems:
                 with warnings_as_notes() as notes_on_split:
                     datalist = site_datalist(path, None, structures, **split)
                 inspection.notes.extend(notes_on_split)
-        except DataError as error:
-            faults.append(str(error))
-        if len(sites) > 1:
-            # One hospital's own folder is no name in a federation.
-            try:
-                safe_name(name, "the name of the hospital's folder")
-            except ConfigError as error:
-                problems.append(str(error))
+        except FairFLError as error:
+            inspection.problems.append(str(error))
+        inspections[name] = inspection
         notes += inspection.notes
-        problems += [f"site {name!r}: {fault}" for fault in faults]
+        problems += [f"site {name!r}: {fault}" for fault in inspection.problems]
         sizes = {part: len(cases) for part, cases in datalist.items()}
         summaries[name] = Summary(inspection) | sizes
+        slices = {case.label.path: case.label.labelled_slices for case in inspection.sound}
         for part in ("validation", "testing"):
-            listed = {os.path.abspath(case["label"]) for case in datalist.get(part, ())}
-            of_part = [case for case in inspection.sound if case.label.path in listed]
-            if of_part and not any(case.label.labelled_slices for case in of_part):
+            of_part = [slices[os.path.abspath(case["label"])] for case in datalist.get(part, ())]
+            if of_part and not any(of_part):
                 fault = f"all labels of its {part} cases are empty: no score"
                 notes.append(f"site {name!r}: {fault}; split by another seed, or a list by hand")
     notes += [*check_duplicates(inspections), *check_label_values(inspections)]
-    problems = layouts_once(problems)
     roots = [Path(root)] if root is not None else [each.folder for each in inspections.values()]
     counts = sorted_out(roots, inspections.values())
-
+    refused = few(f"{path}: {reason}" for path, reason in counts["refused"].items())
     found = f"{len(inspections)} site(s), {len(notes)} note(s), {len(problems)} problem(s)"
     text = [as_table(summaries), ""]
     text += [f"note: {note}" for note in notes]
+    text += [f"refused: {refused}"] if refused else []
     text += [f"problem: {problem}" for problem in problems]
     text += [f"{found} that would stop a training", files.count_of_files(counts)]
     data = {"sites": summaries, "warnings": notes, "problems": problems, "files": counts}
@@ -938,13 +739,21 @@ def sorted_out(roots: Iterable[Path], inspections: Iterable[Inspection]) -> dict
     """
     used: set[str] = set()
     reasons: dict[str, str] = {}
+    present: set[str] = set()
+    closed: list[str] = []
     for inspection in inspections:
         for case in inspection.cases:
             paths = (case.image.path, case.label.path)
-            used.update(paths if not case.faults else ())
-            reasons |= dict.fromkeys(paths, case.faults[0]) if case.faults else {}
-    present = {os.path.abspath(path) for root in roots for path in files_under(root)}
-    return files.sort_files(present, used, reasons, "it belongs to no case of a site")
+            if case.fault:
+                reasons |= dict.fromkeys(paths, case.fault)
+            else:
+                used.update(paths)
+    for root in roots:
+        reading = files_under(root, lambda error: closed.append(os.path.abspath(error.filename)))
+        present.update(os.path.abspath(path) for path in reading)
+    reasons |= dict.fromkeys(closed, "this account may not read it; change the permissions")
+    otherwise = f"it belongs to no case of a site; convert DICOM {CONVERT_DICOM}"
+    return files.sort_files(present.union(closed), used, reasons, otherwise)
 
 
 TITLES = ("Site", "Layout", "Cases", "Size", "Channels", "Spacing, mm", "Labels", "Empty", "Split")
@@ -953,8 +762,9 @@ TITLES = ("Site", "Layout", "Cases", "Size", "Channels", "Spacing, mm", "Labels"
 def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     """Sites side by side, for a terminal.
 
-    >>> case = {"shape": [4, 6], "channels": 3, "labels": [0, 255], "gland_slices": 1}
+    >>> case = {"shape": [4, 6], "spacing": [], "channels": 3, "gland_slices": 1}
     >>> site = {"layout": "folders", "num_cases": 1, "labels": [0, 255], "cases": [case]}
+    >>> site |= {"names": {}, "values": {}}
     >>> as_table({"elm": site}).splitlines()[-1].split()
     ['elm', 'folders', '1', '4', 'x', '6', '3', '0,', '255', '0', '–']
     """
@@ -964,19 +774,15 @@ def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
 def _row(site: str, summary: Mapping[str, Any]) -> list[str]:
     """The cells of a site, in the order of :data:`TITLES`."""
     cases = summary["cases"]
-    shapes = [case["shape"] for case in cases]
-    channels = [[case.get("channels", 1)] for case in cases]
-    spacings = [case["spacing"] for case in cases if "spacing" in case]
-    labels = [_with_name(label, summary.get("names", {})) for label in summary["labels"]]
-    if len(labels) > MOST_SHOWN:
-        labels = [*labels[:MOST_SHOWN], f"... ({len(labels)} values)"]
-    label_lines = [", ".join(labels)]
-    for name, (low, high) in summary.get("values", {}).items():
-        label_lines.append(f"{name} {low}-{high}")
+    columns = ([case["shape"] for case in cases], [[case["channels"]] for case in cases])
+    spacings = [case["spacing"] for case in cases if case["spacing"]]
+    labels = [_with_name(label, summary["names"]) for label in summary["labels"]]
+    lines = [all_named(labels, MOST_SHOWN, ", ")]
+    lines += [f"{name} {low}-{high}" for name, (low, high) in summary["values"].items()]
     num_empty = sum(1 for case in cases if not case["gland_slices"])
     part_sizes = [str(summary[part]) for part in PARTS if part in summary]
-    ranges = [_range(rows) for rows in (shapes, channels, spacings)]
-    ends = ["\n".join(label_lines), str(num_empty), "/".join(part_sizes) or "–"]
+    ranges = [_range(rows) for rows in (*columns, spacings)]
+    ends = ["\n".join(lines), str(num_empty), "/".join(part_sizes) or "–"]
     return [site, summary["layout"], str(summary["num_cases"]), *ranges, *ends]
 
 
@@ -986,8 +792,5 @@ def _range(rows: Sequence[Sequence[float]]) -> str:
     >>> _range([[384, 384, 15], [384, 384, 24]])
     '384 x 384 x 15-24'
     """
-    ranges = []
-    for column in zip(*rows):
-        low, high = min(column), max(column)
-        ranges.append(f"{low:g}" if low == high else f"{low:g}-{high:g}")
-    return " x ".join(ranges)
+    ends = [(min(column), max(column)) for column in zip(*rows)]
+    return " x ".join(f"{low:g}" if low == high else f"{low:g}-{high:g}" for low, high in ends)

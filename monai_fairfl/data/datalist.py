@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from numbers import Real
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +27,19 @@ from monai_fairfl.data.layouts import (
     Values,
     all_cases,
     all_named,
+    few,
+    find,
+    folder_of_site,
     missing_files,
     sorted_by_image,
 )
-from monai_fairfl.data.sites import find, folder_of_site
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.words import count_words
-
-logger = logging.getLogger(__name__)
 
 Parts = dict[str, list[CaseFiles]]
 """The cases of ``training``, ``validation`` and ``testing``."""
 
+FILES = ("image", "label")
 # The values of a mask that has two, if nothing states more: all above the background, 0, or above
 # the noise of JPEG.
 ABOVE_BACKGROUND = [1, 65535]
@@ -92,7 +90,7 @@ def site_datalist(
     >>> [len(datalist[part]) for part in ("training", "validation", "testing")]
     [2, 1, 1]
     """
-    dataset_dir = Path(dataset_dir).absolute()
+    dataset_dir = Path(os.path.abspath(dataset_dir))
     try:
         found = find(dataset_dir)
     except DataError:
@@ -126,69 +124,51 @@ def datalist_of(
     """
     bound = inspect.signature(split_cases).bind([], **split)
     bound.apply_defaults()
-    arguments = bound.kwargs
-    # A list that is read would ignore a fold without the number of folds.
-    require_folds(arguments["folds"], arguments["fold"])
+    # Tuples become lists, as they are when a list is read.
+    record = json.loads(json.dumps({**bound.kwargs, "patients": None}))
+    del record["patients"]
     folder = folder_of_site(dataset_dir)
     known = stated_values(structures, found)
     if values:
         known = check_values(values, structures, str(dataset_dir))
-    must_agree = bool(values)
+    stored: dict[str, Any] = {}
     source = dataset_dir
     is_new = file is None or not Path(file).exists()
-    if is_new and found.parts is None:
+    if is_new:
         try:
-            parts = split_cases(found.cases, **{**arguments, "patients": found.patients})
+            if found.parts is None:
+                parts = split_cases(found.cases, **record, patients=found.patients)
+            else:
+                parts = complete_split(found, record)
         except DataError as error:
             raise DataError(f"{dataset_dir}: {error}") from error
-    elif is_new:
-        if arguments["folds"] is not None:
-            fault = f"{dataset_dir} has its own split, which folds={arguments['folds']} would undo"
-            raise DataError(f"{fault}. Leave folds out, or give a list by hand for each fold.")
-        tests = list(arguments["fractions"][2:]) != [0]
-        share, seed = arguments["validation"], arguments["seed"]
-        parts = complete_split(found, share, seed, str(dataset_dir), tests)
-        require_single(parts, dataset_dir)
     else:
         source = Path(str(file))
-        parts, written_here = read_datalist(source, folder, arguments)
-        _warn_of_changes(parts, found, source, written_here)
-        must_agree |= written_here
+        parts, stored = _read(source, folder)
+        if stored and stored != record:
+            fault = f"{file} was made with {stored}, not with {record}"
+            raise DataError(f"{fault}. Give these arguments again, or delete it to split anew.")
+        if missing := missing_files(all_cases(parts)):
+            fault = f"{file} lists {len(missing)} missing file(s): {few(missing)}"
+            raise DataError(f"{fault}. Check dataset_dir, or delete the list to have it rebuilt.")
+        listed = {case["image"] for case in all_cases(parts)}
+        new = [case["image"] for case in found.cases if case["image"] not in listed]
+        # A list made by hand may leave cases out on purpose.
+        if new and stored:
+            fault = f"{len(new)} case(s) of the site are not in {file} and not used: {few(new)}"
+            fix = "Delete the list to make a new split, and train from the beginning"
+            warnings.warn(f"{fault}. {fix}.", DataWarning, stacklevel=3)
+    require_single(parts, source)
+    warn_of_shared(parts, found.patients, source)
     # Each case has the values of its structures.
-    for cases in parts.values() if known else ():
-        for number, case in enumerate(cases):
-            if must_agree and case.get("values", known) != known:
-                raise DataError(
-                    f"{source} has the values {case['values']} for {case['label']}, and they are"
-                    f" {known} now, by the key values or the site's dataset.json. Delete the list"
-                    " to have it rebuilt, or correct these"
-                )
-            cases[number] = {"values": known, **case}
+    for case in all_cases(parts) if known else ():
+        if (values or stored) and case.get("values", known) != known:
+            fault = f"{source} has the values {case['values']} for {case['label']}"
+            raise DataError(f"{fault}, which are {known} now. Delete the list to have it rebuilt")
+        case.setdefault("values", known)
     if file is not None and is_new:
-        write_datalist(Path(file), folder, parts, split_record(arguments, found.parts))
-        sizes = ", ".join(f"{len(cases)} {part}" for part, cases in parts.items())
-        logger.info("%s did not exist: a new split has %s cases", file, sizes)
+        write_datalist(Path(file), folder, parts, record)
     return parts
-
-
-def _warn_of_changes(parts: Parts, found: Found, file: Path, written_here: bool) -> None:
-    """Warn of patients in two parts of a list, and of cases that are not in it.
-
-    A list made by hand may leave cases out on purpose.
-    """
-    patients = {os.path.normpath(image): patient for image, patient in found.patients.items()}
-    warn_of_shared(parts, patients, str(file))
-    listed = {case["image"] for case in all_cases(parts)}
-    images = [os.path.normpath(case["image"]) for case in found.cases]
-    new = [image for image in images if image not in listed]
-    if new and written_here:
-        warnings.warn(
-            f"{len(new)} case(s) of the site are not in {file} and not used: {all_named(new, 3)}."
-            " Delete the list to make a new split, for a training from the beginning; a model"
-            " already trained may know the new test cases.",
-            DataWarning,
-            stacklevel=3,
-        )
 
 
 # The lists of a bundle
@@ -240,7 +220,7 @@ def listed_datalist(
     >>> {part: len(members) for part, members in found.items()}
     {'training': 2, 'validation': 1, 'testing': 1}
     """
-    folder = Path(dataset_dir).absolute()
+    folder = Path(os.path.abspath(dataset_dir))
     parts = {
         "training": _cases_at(training, "training", folder),
         "validation": _cases_at(validation, "validation", folder),
@@ -269,13 +249,12 @@ def are_cases(items: object) -> bool:
     >>> are_cases([{"image": "a.nii.gz", "label": "b.nii.gz"}]), are_cases([{"image": ["a", "b"]}])
     (True, False)
     """
-    if not isinstance(items, Sequence) or isinstance(items, str):
+    if not isinstance(items, Sequence):
         return False
     for item in items:
-        files = (
-            [item.get(name) for name in ("image", "label")] if isinstance(item, Mapping) else [0]
-        )
-        if not all(isinstance(file, (str, os.PathLike)) for file in files):
+        if not isinstance(item, Mapping):
+            return False
+        if not all(isinstance(item.get(name), (str, os.PathLike)) for name in FILES):
             return False
     return True
 
@@ -283,42 +262,17 @@ def are_cases(items: object) -> bool:
 def _cases_at(listed: Sequence[Mapping[str, Any]], part: str, folder: Path) -> list[CaseFiles]:
     """The cases of a list whose files are there, with absolute paths."""
     if not are_cases(listed):
-        raise DataError(
-            f"{folder}: the bundle's {part} list is not one of cases with the files image and "
-            "label, so it cannot be split. Leave datalist out of the overlay"
-        )
+        fault = f"{folder}: the bundle's {part} list is not one of cases with an image and a label"
+        raise DataError(f"{fault}. Leave datalist out of the overlay")
     cases = []
     for item in listed:
-        files = {name: os.path.abspath(item[name]) for name in ("image", "label")}
+        files = {name: os.path.abspath(item[name]) for name in FILES}
         if all(map(os.path.isfile, files.values())):
             cases.append({**item, **files})
     return cases
 
 
 # The file
-
-
-def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None) -> dict[str, Any]:
-    """The arguments that decided a split.
-
-    Args:
-        arguments: of :func:`~monai_fairfl.data.split_cases`.
-        own_parts: names of the parts that came with the data; ``None``: all cases were split.
-    """
-    folds = arguments["folds"]
-    names: tuple[str, ...] = ("fractions", "seed")
-    if own_parts is not None:
-        # What the data's own split lacks was drawn from its training cases.
-        names = ("validation", "seed") if len(own_parts) < len(PARTS) else ()
-    elif folds is not None:
-        names = ("folds", "fold", "validation", "seed")
-    # Tuples become lists, as they are when the file is read.
-    record = json.loads(json.dumps({name: arguments[name] for name in names}))
-    if own_parts is not None:
-        record["kept"] = [part for part in PARTS if part in own_parts]
-        if folds is not None:
-            record["folds"] = folds
-    return record
 
 
 def write_datalist(file: Path, folder: Path, parts: Parts, record: Mapping[str, Any]) -> None:
@@ -328,13 +282,12 @@ def write_datalist(file: Path, folder: Path, parts: Parts, record: Mapping[str, 
         file: to write.
         folder: which the written paths are relative to.
         parts: the cases, with absolute paths.
-        record: see :func:`split_record`.
+        record: the arguments that decided the split.
     """
     content: dict[str, Any] = {}
     for part, cases in parts.items():
         content[part] = [
-            {**case, **{name: os.path.relpath(case[name], folder) for name in ("image", "label")}}
-            for case in cases
+            case | {name: os.path.relpath(case[name], folder) for name in FILES} for case in cases
         ]
     content["split"] = dict(record)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -346,37 +299,6 @@ def write_datalist(file: Path, folder: Path, parts: Parts, record: Mapping[str, 
     os.replace(partial, file)
 
 
-def read_datalist(file: Path, folder: Path, arguments: Mapping[str, Any]) -> tuple[Parts, bool]:
-    """Read a data list.
-
-    Args:
-        file: to read.
-        folder: which its paths are relative to.
-        arguments: of :func:`~monai_fairfl.data.split_cases`, which must be those of the list.
-
-    Returns:
-        The parts with absolute paths, and whether :func:`write_datalist` wrote the list.
-
-    Raises:
-        DataError: the file is no data list, was made with other arguments, names files that do not
-            exist, or a case twice among those that are scored.
-    """
-    parts, stored = _read(file, folder)
-    record = split_record(arguments, stored.get("kept"))
-    if stored and stored != record:
-        raise DataError(
-            f"{file} was made with {stored}, not with {record}. To evaluate a model, give the"
-            " arguments that made the file. For a new training with another split, name another"
-            " file, or delete this one."
-        )
-    require_single(parts, file)
-    missing = missing_files(all_cases(parts))
-    if missing:
-        fault = f"{file} lists {len(missing)} missing file(s): {all_named(missing, 3)}"
-        raise DataError(f"{fault}. Check dataset_dir, or delete the list to have it rebuilt.")
-    return parts, bool(stored)
-
-
 def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
     """The parts of a data list with absolute paths, and the arguments that decided its split."""
     parts: Parts = {}
@@ -385,23 +307,15 @@ def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
         for part in PARTS:
             parts[part] = []
             for case in content[part]:
-                absolute = dict(case)
-                for name in ("image", "label"):
-                    absolute[name] = os.path.normpath(folder / str(case[name]))
+                files = {name: os.path.normpath(folder / case[name]) for name in FILES}
+                parts[part].append(case | files)
                 if "values" in case:
-                    absolute["values"] = check_values(case["values"], (), str(file))
-                parts[part].append(absolute)
-        return parts, dict(content.get("split") or {})
-    except DataError:
-        raise
-    except IsADirectoryError as error:
-        raise DataError(f"{file} is a folder; remove it, or name another file") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
-            ' validation and testing, each a list of {"image": path, "label": path}. Mend it, or'
-            " delete it to have it made."
-        ) from error
+                    check_values(case["values"], (), str(file))
+        return parts, content.get("split") or {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        fault = f"{file} is no data list ({type(error).__name__}: {error})"
+        fix = 'Give training, validation and testing, each a list of {"image": path, "label": path}'
+        raise DataError(f"{fault}. {fix}, or delete it to have it made.") from error
 
 
 def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -> list[CaseFiles]:
@@ -426,20 +340,17 @@ def settings_of_split(file: Path) -> dict[str, Any]:
         file: of the list.
 
     Returns:
-        Key -> value; empty of a list that was made by hand, or is none.
+        Key -> value; empty of a list that was made by hand, or is not there.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "elm.json")
-    >>> write_datalist(file, file.parent, {}, {"folds": 4, "fold": 1, "validation": 0.2, "seed": 0})
+    >>> parts = {"training": [], "validation": [], "testing": []}
+    >>> write_datalist(file, file.parent, parts, {"folds": 4, "fold": 1})
     >>> settings_of_split(file)
-    {'split_folds': 4, 'split_fold': 1, 'split_validation': 0.2, 'split_seed': 0}
+    {'split_folds': 4, 'split_fold': 1}
     """
-    try:
-        record = object_of_json(file.read_bytes()).get("split") or {}
-    except (OSError, ValueError):
-        return {}
-    # What the data's own split kept is no setting.
-    return {f"split_{name}": value for name, value in record.items() if name != "kept"}
+    record = _read(file, file.parent)[1] if file.is_file() else {}
+    return {f"split_{name}": value for name, value in record.items()}
 
 
 def require_single(parts: Parts, source: Path) -> None:
@@ -501,14 +412,11 @@ def check_values(
         if structures and name not in structures:
             fault = f"{site}: values name {name!r}, but the structures are {list(structures)}"
             raise DataError(f"{fault}. Use their names.")
-        is_interval = isinstance(bounds, Sequence) and len(bounds) == 2
-        # A half would be cut off: from 0.5 on would be from 0 on, with the background.
-        if is_interval and all(isinstance(bound, Real) and bound % 1 == 0 for bound in bounds):
-            if bounds[0] <= bounds[1]:
-                continue
-        fault = f"{site}: values of {name!r} are {bounds!r}"
-        raise DataError(f"{fault}. Give [lowest, highest], whole numbers such as [128, 255].")
-    return {name: [int(low), int(high)] for name, (low, high) in values.items()}
+        whole = isinstance(bounds, (list, tuple)) and [*map(type, bounds)] == [int, int]
+        if not whole or bounds[0] > bounds[1]:
+            fault = f"{site}: values of {name!r} are {bounds!r}"
+            raise DataError(f"{fault}. Give [lowest, highest], whole numbers such as [128, 255].")
+    return {name: list(bounds) for name, bounds in values.items()}
 
 
 # The split: no patient is in two parts
@@ -555,22 +463,20 @@ def split_cases(
     >>> {part: len(members) for part, members in split_cases(cases, folds=3, fold=1).items()}
     {'training': 21, 'validation': 5, 'testing': 13}
     """
-    require_folds(folds, fold)
     groups = _by_patient(cases, patients or {})
     n = len(groups)
-    unit = "patient" if patients else "case"
     has_tests = folds is not None or list(fractions[2:]) != [0]
     least = 2 + has_tests
     if n < least:
-        raise DataError(f"{n} {unit}(s) cannot be split. Add cases; {least} is the least.")
+        raise DataError(f"{n} patient(s) cannot be split. Add cases; {least} is the least.")
     np.random.default_rng(seed).shuffle(groups)
     if folds is None:
+        if fold:
+            raise DataError(f"fold {fold} needs the number of folds: give folds (split_folds)")
         are_shares = len(fractions) == 3 and min(fractions[:2]) > 0 and fractions[2] >= 0
         if not are_shares or abs(sum(fractions) - 1) > 1e-6:
-            raise DataError(
-                f"fractions={tuple(fractions)}: give three shares that sum to 1, as (0.5, 0.25,"
-                " 0.25); only the last one, of testing, may be 0."
-            )
+            fix = "give three shares that sum to 1; only the last one, of testing, may be 0"
+            raise DataError(f"fractions={tuple(fractions)}: {fix}")
         # One group must remain for validation and one for testing.
         num_training = min(max(1, round(fractions[0] * n)), n - 1 - has_tests)
         num_validating = max(1, round(fractions[1] * n)) if has_tests else n
@@ -578,80 +484,60 @@ def split_cases(
         training, testing = groups[:num_training], groups[first_testing:]
         validating = groups[num_training:first_testing]
     else:
-        counted = f"{count_words(folds, 'fold')} of {n} {unit}s"
-        if not 2 <= folds <= n:
-            raise DataError(f"there cannot be {counted}: give 2 to {n} folds")
-        if not 0 <= fold < folds or not 0 < validation < 1:
-            given = f"fold {fold}, validation={validation}, with {counted}"
-            raise DataError(f"{given}: give a fold from 0 to {folds - 1}, and a share such as 0.2")
+        if not (2 <= folds <= n and 0 <= fold < folds and 0 < validation < 1):
+            given = f"folds={folds}, fold={fold}, validation={validation}, {n} patients"
+            fix = f"give 2 to {n} folds, a fold from 0 to below that, and a share such as 0.2"
+            raise DataError(f"{given}: {fix}")
         testing = groups[fold::folds]
         others = [group for index, group in enumerate(groups) if index % folds != fold]
         validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
         if not training:
-            raise DataError(f"{n} cases in {folds} folds leave none to train on: add cases")
+            raise DataError(f"{n} patients in {folds} folds leave none to train on: add cases")
     parts = zip(PARTS, (training, validating, testing), strict=True)
     return {part: sorted_by_image(sum(members, [])) for part, members in parts}
 
 
-def require_folds(folds: int | None, fold: int) -> None:
-    """Refuse a fold of no cross-validation: every fold would be the same split.
-
-    Args:
-        folds: as of :func:`split_cases`.
-        fold: which one is tested.
-
-    Raises:
-        DataError: with the fix.
-    """
-    if folds is None and fold != 0:
-        raise DataError(f"fold {fold} needs the number of folds: give folds (split_folds)")
-
-
-def complete_split(
-    found: Found, validation: float = 0.2, seed: int = 0, site: str = "", tests: bool = True
-) -> Parts:
+def complete_split(found: Found, split: Mapping[str, Any]) -> Parts:
     """Complete the split that came with the data.
 
-    A part that it lacks is drawn from its training cases, patient by patient. A patient who is in
-    two of its parts is a warning: published splits have such, and results are compared on them.
+    A part that it lacks is drawn from its training cases, patient by patient, unless no test cases
+    are wanted.
 
     Args:
         found: with ``parts``.
-        validation: share of the training patients that such a part gets, rounded, at least one.
-        seed: of the draw.
-        site: for errors.
-        tests: whether test cases are drawn where the split has none.
+        split: arguments of :func:`split_cases`.
 
     Raises:
-        DataError: too few training patients.
+        DataError: folds are wanted, or there are too few training patients.
 
     >>> training = [{"image": f"train/{n}.png", "label": f"{n}"} for n in range(10)]
     >>> testing = [{"image": "test/0.png", "label": "0"}]
-    >>> parts = {"training": training, "testing": testing}
-    >>> split = complete_split(Found(training + testing, parts))
-    >>> {part: len(members) for part, members in split.items()}
+    >>> found = Found(training + testing, {"training": training, "testing": testing})
+    >>> wanted = {"fractions": [0.5, 0.25, 0.25], "folds": None, "validation": 0.2, "seed": 0}
+    >>> {part: len(members) for part, members in complete_split(found, wanted).items()}
     {'training': 8, 'validation': 2, 'testing': 1}
     """
+    if split["folds"] is not None:
+        fault = f"it has its own split, which folds={split['folds']} would undo"
+        raise DataError(f"{fault}. Leave folds out, or give a list by hand for each fold.")
     own_parts = found.parts or {}
-    parts = {part: list(own_parts.get(part, [])) for part in PARTS}
-    warn_of_shared(parts, found.patients, site)
+    parts = {part: list(own_parts.get(part, ())) for part in PARTS}
     for part in PARTS:
-        if parts[part] or (part == "testing" and not tests):
+        if parts[part] or (part == "testing" and split["fractions"][2:] == [0]):
             continue
         groups = _by_patient(parts["training"], found.patients)
+        validation = split["validation"]
         if len(groups) < 2 or not 0 < validation < 1:
-            raise DataError(
-                f"{site}: {len(groups)} training patient(s), validation={validation}: {part} is"
-                " drawn of these. Give two patients, and a share such as 0.2."
-            )
-        drawn, others = _draw(groups, validation, np.random.default_rng(seed))
+            fault = f"{len(groups)} training patient(s), validation={validation}: {part} is drawn"
+            raise DataError(f"{fault} of these. Give two patients, and a share such as 0.2.")
+        drawn, others = _draw(groups, validation, np.random.default_rng(split["seed"]))
         parts[part] = sorted_by_image(sum(drawn, []))
         parts["training"] = sorted_by_image(sum(others, []))
     return parts
 
 
-def warn_of_shared(parts: Parts, patients: Mapping[str, str], site: str) -> None:
-    """Warn of patients who are in two parts of a split.
+def warn_of_shared(parts: Parts, patients: Mapping[str, str], source: Path) -> None:
+    """Warn of patients who are in two parts of a split: published splits have such.
 
     A case that has no patient is a patient of its own.
     """
@@ -661,13 +547,9 @@ def warn_of_shared(parts: Parts, patients: Mapping[str, str], site: str) -> None
             parts_of.setdefault(patient, []).append(part)
     shared = [f"{who} is in {' and '.join(of)}" for who, of in parts_of.items() if len(of) > 1]
     if shared:
-        warnings.warn(
-            f"{site}: its own split has patients in two parts, so a test sees who was trained:"
-            f" {all_named(shared, 5)}. Move all images of a patient into one part, unless you"
-            " compare with results on this very split.",
-            DataWarning,
-            stacklevel=3,
-        )
+        fault = f"{source}: a test sees who was trained: {all_named(shared, 5)}"
+        fix = "Move all images of a patient into one part, unless you compare with this very split"
+        warnings.warn(f"{fault}. {fix}.", DataWarning, stacklevel=3)
 
 
 def _patient_of(case: CaseFiles, patients: Mapping[str, str]) -> str:

@@ -36,9 +36,9 @@ NIFTI_2 = (540).to_bytes(4, "little")
 WRITE_AGAIN = "write it again (nibabel: image.set_qform(affine), image.set_sform(affine))"
 
 # A kind that is read here, and one that is not.
-_READ = re.compile(r"(?P<stem>.+)\.(nii(\.gz)?|png|jpe?g|tiff?|bmp)", re.IGNORECASE)
+_READ = re.compile(r"(?P<stem>[^.].*)\.(nii(\.gz)?|png|jpe?g|tiff?|bmp)", re.IGNORECASE)
 _UNREAD = re.compile(
-    r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|dicom|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)",
+    r"[^.].*\.(mha|mhd|nrrd|mg[hz]|img|np[yz]|dcm|dicom|ima|gif|webp|hei[cf]|avif|jp2|jxl|p[gp]m)",
     re.IGNORECASE,
 )
 DICOM = ("DICOM", "DCM", "IMA")
@@ -80,7 +80,7 @@ def is_picture(path: str | Path) -> bool:
     >>> is_picture("OD_1.JPG"), is_picture("Case00.nii.gz")
     (True, False)
     """
-    return not is_nifti(path) and _has_ending(Path(path).name, _READ)
+    return not is_nifti(path) and _READ.fullmatch(Path(path).name) is not None
 
 
 def is_lossy(path: str | Path) -> bool:
@@ -94,11 +94,7 @@ def is_unreadable_kind(name: str) -> bool:
     >>> is_unreadable_kind("Case00.nrrd"), is_unreadable_kind("Case00.nii.gz")
     (True, False)
     """
-    return _has_ending(name, _UNREAD)
-
-
-def _has_ending(name: str, kinds: re.Pattern[str]) -> bool:
-    return name[0] != "." and kinds.fullmatch(name) is not None
+    return _UNREAD.fullmatch(name) is not None
 
 
 def is_named_as_dicom(name: str) -> bool:
@@ -147,7 +143,7 @@ def kind_of_image(path: Path) -> str:
     >>> [kind_of_image(Path(name)) for name in ("a.nii.gz", "b.nrrd", "._b.nrrd", "notes.txt")]
     ['NII.GZ', 'NRRD', '', '']
     """
-    if _has_ending(path.name, _READ) or _has_ending(path.name, _UNREAD):
+    if _READ.fullmatch(path.name) or is_unreadable_kind(path.name):
         return path.name[len(stem(path)) + 1 :].upper()
     with suppress(OSError):
         if may_be_dicom(path.name) and path.is_file() and begins_as_dicom(path):
@@ -173,16 +169,14 @@ def sort_files(
     >>> sort_files(["a.nii", "b.nii", "c.txt"], {"a.nii"}, {}, "it has no mask")
     {'used': 1, 'refused': {'b.nii': 'it has no mask'}, 'not_images': 1}
     """
+    paths = set(files)
+    unused = paths.difference(used)
     refused = {}
-    counts = {"used": 0, "not_images": 0}
-    for path in sorted(files):
-        if path in used:
-            counts["used"] += 1
-        elif path in reasons or kind_of_image(Path(path)):
+    for path in sorted(unused):
+        if path in reasons or kind_of_image(Path(path)):
             refused[path] = reasons.get(path, otherwise)
-        else:
-            counts["not_images"] += 1
-    return {"used": counts["used"], "refused": refused, "not_images": counts["not_images"]}
+    num_used, num_others = len(paths) - len(unused), len(unused) - len(refused)
+    return {"used": num_used, "refused": refused, "not_images": num_others}
 
 
 def count_of_files(files: Mapping[str, Any]) -> str:
@@ -201,31 +195,20 @@ def files_under(
 ) -> Iterator[Path]:
     """Yield every file of a folder at any depth, none twice.
 
-    Folders come before those that are links to others.
-
     Args:
         folder: where to begin.
-        on_unreadable: gets the error of each folder that cannot be read, once for each folder.
-            Without it such folders are passed over.
+        on_unreadable: gets the error of each folder that cannot be read. Without it such folders
+            are passed over.
     """
-    # The list grows by the links that are found. What was seen is skipped: links may form a loop.
-    starts = [folder]
     seen: set[str] = set()
-
-    def note_once(error: OSError) -> None:
-        if os.path.realpath(error.filename) not in seen and on_unreadable is not None:
-            on_unreadable(error)
-        seen.add(os.path.realpath(error.filename))
-
-    for start in starts:
-        for parent, folders, names in os.walk(start, onerror=note_once):
-            if os.path.realpath(parent) in seen:
-                folders.clear()  # so that os.walk does not go deeper
-                continue
-            seen.add(os.path.realpath(parent))
-            inner = [Path(parent, name) for name in sorted(folders)]
-            starts += [path for path in inner if path.is_symlink()]
-            yield from (Path(parent, name) for name in names)
+    for parent, folders, names in os.walk(folder, onerror=on_unreadable, followlinks=True):
+        # Links may form a loop, and come after the folders that they may lead to.
+        if os.path.realpath(parent) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(parent))
+        folders.sort(key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
+        yield from (Path(parent, name) for name in names)
 
 
 def images_in(folder: Path) -> list[Path]:
@@ -234,7 +217,7 @@ def images_in(folder: Path) -> list[Path]:
     Hidden files are left out; broken links are not.
     """
     files = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in files if _has_ending(path.name, _READ) and not path.is_dir())
+    return sorted(path for path in files if _READ.fullmatch(path.name) and not path.is_dir())
 
 
 def read_picture(path: str | Path) -> np.ndarray:
@@ -295,17 +278,12 @@ def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
         kind: as what it was read.
         error: of the reader.
     """
-    path = Path(path)
-    if path.is_symlink() and not path.exists():
-        fault = f"is a link to {os.readlink(path)}, which is not there; make that available"
-    elif not path.exists():
-        fault = "does not exist; restore its name, or correct the list that names it"
+    if not Path(path).exists():
+        fault = "does not exist, or is a link to what does not; restore it, or mend what names it"
     elif isinstance(error, PermissionError):
         fault = "cannot be read, because this account may not read it; change the permissions"
     else:
-        # Readers repeat the path.
-        reason = str(error).replace(str(path), path.name)
-        fault = f"cannot be read as {kind} ({reason}), so it may be damaged; copy it again"
+        fault = f"cannot be read as {kind} ({error}), so it may be damaged; copy it again"
     return DataError(f"{path} {fault}")
 
 
@@ -322,30 +300,17 @@ def header_fault(nifti: Any) -> str:
     >>> header_fault(nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)))
     ''
     """
-    try:
-        unit = nifti.header.get_xyzt_units()[0]
-    except KeyError:
-        # A number that is none of NIfTI's.
-        unit = "unknown"
-    if unit not in ("mm", "unknown"):
-        return f"has its sizes in the unit {unit}, and they are read as mm; write it again in mm"
-    if not np.isfinite(nifti.affine).all():
-        return f"has an affine that is not finite; {WRITE_AGAIN}"
-    if not abs(np.linalg.det(nifti.affine[:3, :3])) > 0:
-        return f"has an affine without volume; {WRITE_AGAIN}"
-    pixdim = nifti.header.get_zooms()[:3]
-    sizes = affine_to_spacing(nifti.affine)
-    # How far apart they place the last voxel of an axis.
-    voxels = np.array(nifti.shape[:3]) - 1
-    if (
-        np.abs(pixdim - sizes) * voxels > HEADER_TOLERANCE + ROUNDED_ROTATION * sizes * voxels
-    ).any():
-        by_pixdim, by_sform = (
-            " x ".join(f"{size:.6g}" for size in each) for each in (pixdim, sizes)
-        )
-        return (
-            f"has voxels of {by_pixdim} mm by its pixdim, of {by_sform} by its sform; {WRITE_AGAIN}"
-        )
+    # The code of the unit: 1 is the metre, 2 the millimetre, 3 the micrometre.
+    if int(nifti.header["xyzt_units"]) % 8 in (1, 3):
+        return "has sizes in metres or micrometres, which are read as mm; write it again in mm"
+    affine = nifti.affine
+    if not (np.isfinite(affine).all() and abs(np.linalg.det(affine[:3, :3])) > 0):
+        return f"has an affine that is not finite or without volume; {WRITE_AGAIN}"
+    by_pixdim = np.array(nifti.header.get_zooms()[:3])
+    by_sform = affine_to_spacing(affine)
+    first, second = np.diag([*by_pixdim, 1.0]), np.diag([*by_sform, 1.0])
+    if largest_shift(first, second, nifti.shape[:3], HEADER_TOLERANCE):
+        return f"has voxels of {by_pixdim} by its pixdim, {by_sform} by its sform; {WRITE_AGAIN}"
     return ""
 
 
@@ -367,12 +332,10 @@ def forms_fault(nifti: Any) -> str:
         return ""
     try:
         qform = nifti.get_qform()
-    except ValueError as error:
-        return f"has a qform that is no rotation ({error}), beside its sform; {WRITE_AGAIN}"
-    if not np.isfinite(qform).all():
-        return f"has a qform that is not finite, beside its sform; {WRITE_AGAIN}"
+    except ValueError:  # it is no rotation
+        qform = np.full((4, 4), np.nan)
     shift = largest_shift(nifti.get_sform(), qform, nifti.shape[:3], HEADER_TOLERANCE)
-    if shift > 0:
+    if shift:
         return f"has an sform and a qform that place it up to {shift:.3g} mm apart; {WRITE_AGAIN}"
     return ""
 
@@ -408,7 +371,8 @@ def largest_shift(
             may lie ``ROUNDED_ROTATION`` times that distance farther.
 
     Returns:
-        The largest distance that is not allowed; 0 where all are allowed.
+        The largest distance that is not allowed, or no number where an affine has none; 0 where all
+        are allowed.
 
     >>> moved = np.eye(4)
     >>> moved[0, 3] = 2
@@ -418,7 +382,8 @@ def largest_shift(
     corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in shape))])
     shifts = np.linalg.norm(corners @ (first - second)[:3].T, axis=1)
     radii = np.linalg.norm(corners[:, :3] @ first[:3, :3].T, axis=1)
-    return float(shifts[shifts > tolerance + ROUNDED_ROTATION * radii].max(initial=0.0))
+    is_allowed = shifts <= tolerance + ROUNDED_ROTATION * radii
+    return float(shifts[~is_allowed].max(initial=0.0))
 
 
 def fault_of(picture: Image.Image) -> str:
@@ -429,12 +394,10 @@ def fault_of(picture: Image.Image) -> str:
             turned.
 
     >>> fault_of(Image.new("CMYK", (2, 2)))
-    'has the colours CMYK, which are read in many ways; save it in grey or RGB'
+    'has the colours CMYK, read in many ways; save it in grey or RGB'
     """
     if picture.mode not in MODES:
-        return (
-            f"has the colours {picture.mode}, which are read in many ways; save it in grey or RGB"
-        )
+        return f"has the colours {picture.mode}, read in many ways; save it in grey or RGB"
     turn = picture.getexif().get(ExifTags.Base.Orientation, 1)
     if turn in range(2, 9):
         return f"is shown turned (EXIF orientation {turn}), but read as it lies; save it upright"

@@ -1,21 +1,24 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The layouts of public data sets, each recognised by its files.
+"""Which folders are sites, and the layouts of public data sets, each recognised by its files.
 
 A layout of your own is one more line of :data:`LAYOUTS`.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.image_files import images_in, stem
-from monai_fairfl.errors import DataError
+from monai_fairfl.data.image_files import DICOM, files_under, images_in, kind_of_image, stem
+from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
 
 PARTS = ("training", "validation", "testing")
@@ -37,10 +40,8 @@ class Found:
             ``testing``. ``None``: none.
         patients: image -> patient, where a patient has several cases; every other case is a patient
             of its own.
-        channels: names of the channels of an image, where the layout states them.
         labels: what each value of a label means, the background too, where the layout or a
             ``dataset.json`` states it.
-        notes: what a user should know, in sentences.
         problems: of files that do not pair, one for each.
 
     >>> case = {"image": "/elm/Case00.nii.gz", "label": "/elm/Case00_segmentation.nii.gz"}
@@ -52,9 +53,7 @@ class Found:
     cases: list[CaseFiles]
     parts: dict[str, list[CaseFiles]] | None = None
     patients: Mapping[str, str] = field(default_factory=dict)
-    channels: tuple[str, ...] = ()
     labels: Values = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -108,28 +107,22 @@ def few(names: Iterable[object]) -> str:
 
 # _mask, _OD; not _2, which is another image
 _MASK_SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")
-# Between two marks, or between a mark and an end of the name: P0_left_2020, OD_P0.
-_EYE_WORD = re.compile(r"(?<![^_\-. ])(L|R|OD|OS|left|right)(?![^_\-. ])", re.IGNORECASE)
-# After a number at the end, as in RET002OD. A single letter may be a series there, as in 2024R.
-_EYE_AFTER_NUMBER = re.compile(r"(?<=\d)(OD|OS)$", re.IGNORECASE)
+# A word of the name, with the mark before it, as in P0_left_2020 and OD_P0, or after a number at
+# the end, as in RET002OD. A single letter may be a series there, as in 2024R.
+_EYE = re.compile(r"(^|[_\-. ])(L|R|OD|OS|left|right)(?![^_\-. ])|(?<=\d)(OD|OS)$", re.IGNORECASE)
 
 
 Named = list[tuple[str, Path]]
 """The name of a case, and a file of it."""
 
 
-def pair(images: Named, masks: Named, suffix: str = "") -> Found:
+def pair(images: Named, masks: Named) -> Found:
     """Pair the one image with the one mask of each case, sorted by image.
-
-    Args:
-        images: the image files.
-        masks: the mask files.
-        suffix: what the masks' names have beside the images', for the problems.
 
     >>> pair([("7", Path("images/7.jpg"))], [("7", Path("masks/7_OD.tif"))]).cases
     [{'image': 'images/7.jpg', 'label': 'masks/7_OD.tif'}]
     >>> pair([("7", Path("images/7.jpg"))], []).problems
-    ('images/7.jpg has no mask 7.jpg; add it, or remove the file',)
+    ('7 has 1 image(s) and 0 mask(s), images/7.jpg; add or remove files to have one of each',)
     """
     files: dict[str, tuple[list[Path], list[Path]]] = {}
     for place, named in enumerate((images, masks)):
@@ -140,41 +133,26 @@ def pair(images: Named, masks: Named, suffix: str = "") -> Found:
     for name, (image, mask) in sorted(files.items()):
         if len(image) == len(mask) == 1:
             cases.append({"image": str(image[0]), "label": str(mask[0])})
-        for kind, paths, other, others, partner in (
-            ("image", image, "mask", mask, name + suffix),
-            ("mask", mask, "image", image, name),
-        ):
-            if len(paths) > 1:
-                names = " and ".join(path.name for path in paths)
-                problems.append(f"{name} has {len(paths)} {kind}s, {names}; keep one")
-            if not others:
-                file = f"{paths[0].parent.name}/{paths[0].name}"
-                partner += paths[0].name.removeprefix(stem(paths[0]))
-                problems.append(f"{file} has no {other} {partner}; add it, or remove the file")
+        else:
+            counts = f"{len(image)} image(s) and {len(mask)} mask(s)"
+            listed = few(f"{path.parent.name}/{path.name}" for path in image + mask)
+            fix = "add or remove files to have one of each"
+            problems.append(f"{name} has {counts}, {listed}; {fix}")
     return Found(sorted_by_image(cases), problems=tuple(problems))
 
 
 def pair_by_stem(images: Sequence[Path], masks: Sequence[Path]) -> Found:
-    """Pair images with the masks of the same stem, or of the same stem and one common suffix."""
+    """Pair images with the masks of the same stem, or of the same stem and a suffix."""
     stems = {stem(path) for path in images}
-    example_of: dict[str, str] = {}
+    named = []
     for path in masks:
-        mask = stem(path)
+        name = stem(path)
         # The longest image stem that the mask's begins with.
-        begins = [mask[:end] for end in range(1, len(mask) + 1) if mask[:end] in stems]
-        added = mask.removeprefix(begins[-1]) if begins else ""
-        if _MASK_SUFFIX.fullmatch(added):
-            example_of.setdefault(added, path.name)
-    if len(example_of) > 1:
-        examples = " and ".join(sorted(example_of.values()))
-        problem = f"the masks end differently, {examples}; keep the masks of one ending there"
-        return Found([], problems=(problem,))
-    suffix = next(iter(example_of), "")
-    named_masks = []
-    for path in masks:
-        case = stem(path)
-        named_masks.append((case if case in stems else case.removesuffix(suffix), path))
-    return pair([(stem(path), path) for path in images], named_masks, suffix)
+        begins = [name[:end] for end in range(1, len(name) + 1) if name[:end] in stems]
+        if begins and _MASK_SUFFIX.fullmatch(name.removeprefix(begins[-1])):
+            name = begins[-1]
+        named.append((name, path))
+    return pair([(stem(path), path) for path in images], named)
 
 
 def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
@@ -191,17 +169,11 @@ def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
     patients = {}
     for case in cases:
         name = stem(Path(case["image"]))
-        patient = ""
-        words = list(_EYE_WORD.finditer(name))
-        if after_number := _EYE_AFTER_NUMBER.search(name):
-            patient = name[: after_number.start()]
-        elif words:
-            # Of several words the last one is the eye: L may be a series in L_12_OD. One of the
-            # marks beside it goes with it.
-            before, after = name[: words[-1].start()], name[words[-1].end() :]
-            patient = before[:-1] + after if before else after[1:]
-        if patient:
-            patients[case["image"]] = patient
+        for eye in _EYE.finditer(name):
+            # Of several words the last one is the eye: L may be a series in L_12_OD.
+            patient = (name[: eye.start()] + name[eye.end() :]).lstrip("_-. ")
+            if patient:
+                patients[case["image"]] = patient
     return patients
 
 
@@ -223,7 +195,7 @@ def _saml(folder: Path) -> Found | None:
         match = _NIFTI.fullmatch(path.name)
         if match and not path.name.startswith(".") and not path.is_dir():
             (masks if match["mask"] else images).append((match["case"], path))
-    return pair(images, masks, "_segmentation") if images or masks else None
+    return pair(images, masks) if images or masks else None
 
 
 # folders: images in one folder and masks in another
@@ -234,18 +206,15 @@ MASKS = ("masks", "mask", "labels", "label")
 
 def _folders(folder: Path) -> Found | None:
     inner = sorted(folder.iterdir()) if folder.is_dir() else []
-    pair_of_files = []
+    sides = []
     for names in (IMAGES, MASKS):
         filled = [path for path in inner if path.name.lower() in names and images_in(path)]
         if not filled:
             return None
-        pair_of_files.append(filled)
-    for filled in pair_of_files:
         if len(filled) > 1:
-            listed = " and ".join(f"{path.name}/" for path in filled)
-            raise DataError(f"{folder} has {listed}. Keep one, move the other away.")
-    [images], [masks] = pair_of_files
-    found = pair_by_stem(images_in(images), images_in(masks))
+            raise DataError(f"{folder} has {few(filled)}. Keep one, move the other away.")
+        sides.append(images_in(filled[0]))
+    found = pair_by_stem(*sides)
     return replace(found, patients=patients_of(found.cases))
 
 
@@ -257,20 +226,16 @@ _DOFE_LABELS = {"background": [201, 255], "disc": [0, 200], "cup": [0, 50]}
 
 
 def _dofe(folder: Path) -> Found | None:
-    crops = {"training": folder / "train" / "ROIs", "testing": folder / "test" / "ROIs"}
-    if not any(path.is_dir() for path in crops.values()):
-        return None
     parts = {}
     problems: tuple[str, ...] = ()
-    for part, path in crops.items():
-        images, masks = images_in(path / "image"), images_in(path / "mask")
-        if bool(images) != bool(masks) or (part == "training" and not images):
-            empty = path / ("mask" if images else "image")
-            raise DataError(f"{empty} holds no image. Unpack the archive again.")
-        if images:
-            found = pair_by_stem(images, masks)
+    for part, name in (("training", "train"), ("testing", "test")):
+        crops = folder / name / "ROIs"
+        if crops.is_dir():
+            found = pair_by_stem(images_in(crops / "image"), images_in(crops / "mask"))
             parts[part] = found.cases
             problems += found.problems
+    if not parts:
+        return None
     cases = sorted_by_image(all_cases(parts))
     own_parts = parts if "testing" in parts else None
     return Found(cases, own_parts, patients_of(cases), labels=_DOFE_LABELS, problems=problems)
@@ -287,18 +252,12 @@ def client_lists(root: Path) -> dict[str, Path]:
     ``client_All``, which merges the lists, is left out, and so are lists that this package wrote.
     Every other JSON file is a list, so that a damaged one is a site whose error names the damage.
     """
-    folders = sorted(folder for folder in root.glob("datalist*") if _is_for_lists(folder))
-    if not folders and _is_for_lists(root):
-        folders = [root]
-    if len(folders) > 1:
-        names = " and ".join(folder.name for folder in folders)
-        raise DataError(f"{root} has lists in {names}. Give one of these folders.")
     clients = {}
-    for folder in folders:
-        for file in sorted(folder.glob("[!.]*.json")):
+    for folder in (root, *sorted(root.glob("datalist*"))):
+        for file in sorted(folder.glob("[!.]*.json")) if _is_for_lists(folder) else ():
             written_here = False
             with suppress(DataError):
-                written_here = "split" in _json_of_list(file)
+                written_here = "split" in _read_json(file)
             if not file.stem.lower().endswith("_all") and not written_here:
                 clients[file.stem] = file
     return clients
@@ -309,7 +268,7 @@ def _is_for_lists(folder: Path) -> bool:
     return folder.is_dir() and (name == "datalist" or name.startswith("datalist_"))
 
 
-def _json_of_list(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     try:
         # Windows begins files with a byte order mark, which the encoding skips.
         return object_of_json(file.read_text(encoding="utf-8-sig"))
@@ -324,18 +283,14 @@ def _nvflare(folder: Path) -> Found | None:
         # A folder that holds its lists itself is one of sites, as one of several lists is.
         if len(lists) != 1 or lists[0].parent == folder:
             return None
-        file = lists[0]
-    content = _json_of_list(file)
-    if "split" in content:
-        raise DataError(f"{file}: this package wrote it for a site's folder; give that folder")
-    if not isinstance(content.get("training"), list):
-        keys = ", ".join(content) or "none"
-        raise DataError(f'{file} has no list "training" of cases, but the keys {keys}; mend it')
-    base = _base_of_list(file, content["training"])
+        [file] = lists
+    content = _read_json(file)
+    beside = file.parent.parent
+    bases = [file.parent, beside, *sorted(beside.glob("dataset*/"))]
     parts = {}
     for part in PARTS:
-        if content.get(part):
-            parts[part] = _listed_cases(content[part], base, str(file))
+        if content.get(part) or part == "training":
+            parts[part] = _listed_cases(content.get(part), bases, file)
     cases = sorted_by_image(all_cases(parts))
     patients = {}
     for case in cases:
@@ -346,38 +301,29 @@ def _nvflare(folder: Path) -> Found | None:
     return Found(cases, parts, patients)
 
 
-def _base_of_list(file: Path, cases: list[Any]) -> Path:
-    """The folder that the paths of a list begin from, found by the list's first image."""
-    beside = file.parent.parent
-    with suppress(IndexError, KeyError, TypeError):
-        for folder in (file.parent, beside, *sorted(beside.glob("dataset*/"))):
-            if (folder / cases[0]["image"]).is_file():
-                return folder
-    raise DataError(f"{file}: its images are not in {beside} or {beside}/dataset*; put them there")
-
-
-def _listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[CaseFiles]:
-    """The cases of a list, with the folder before their paths.
+def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseFiles]:
+    """The cases of a list, with absolute paths.
 
     Args:
         entries: each with the paths ``image`` and ``label``.
-        folder: that the paths begin at.
-        where: the list, for errors.
+        bases: folders that the paths may begin at; the first image decides.
+        file: of the list, for errors.
 
     Raises:
         DataError: there is none, an entry is something else, or files do not exist.
     """
     try:
+        first = entries[0]["image"]
+        base = next((base for base in bases if (base / first).is_file()), bases[-1])
         cases = [
-            {"image": str(folder / entry["image"]), "label": str(folder / entry["label"])}
+            {name: os.path.normpath(base / entry[name]) for name in ("image", "label")}
             for entry in entries
         ]
-    except (TypeError, KeyError) as error:
-        fix = 'make each entry of "training" and others {"image": path, "label": path}'
-        raise DataError(f"{where}: {fix}") from error
-    problems = missing_files(cases) if cases else ["it lists no case"]
-    if problems:
-        raise DataError(f"{where}: {all_named(problems)}. Unpack them again, or mend the list.")
+    except (TypeError, KeyError, IndexError) as error:
+        fix = 'give "training" and others a list of {"image": path, "label": path}'
+        raise DataError(f"{file}: {fix}") from error
+    if problems := missing_files(cases):
+        raise DataError(f"{file}: {all_named(problems)}. Unpack them again, or mend the list.")
     return cases
 
 
@@ -387,63 +333,53 @@ def _listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[Case
 
 
 def description_of(folder: Path) -> dict[str, Any]:
-    """The content of ``dataset.json``; empty when there is none or it is no JSON object."""
-    try:
-        return object_of_json((folder / "dataset.json").read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
-        return {}
+    """The content of ``dataset.json``; empty when there is none.
+
+    Raises:
+        DataError: it is no JSON object.
+    """
+    file = folder / "dataset.json"
+    return _read_json(file) if file.exists() else {}
 
 
-def _lists_without_channel(folder: Path, description: dict[str, Any]) -> bool:
-    """Whether images are listed without the channel that their names have (nnU-Net, version 1)."""
+def _ending_of_nnunet(folder: Path, description: Mapping[str, Any]) -> str:
+    """The ending of the files of nnU-Net; empty where a folder has another layout."""
+    if ending := description.get("file_ending"):
+        return "." + str(ending).lstrip(".")
+    # Version 1 lists images without the channel that their names have.
     with suppress(IndexError, KeyError, TypeError):
         image = folder / description["training"][0]["image"]
-        with_channel = f"{stem(image)}_0000{image.name.removeprefix(stem(image))}"
-        return not image.exists() and image.with_name(with_channel).exists()
-    return False
+        if not image.exists() and image.with_name(f"{stem(image)}_0000.nii.gz").exists():
+            return ".nii.gz"
+    return ""
 
 
 def _nnunet(folder: Path) -> Found | None:
     description = description_of(folder)
-    ending = description.get("file_ending")
-    if not isinstance(ending, str):
-        if not _lists_without_channel(folder, description):
-            return None
-        ending = ".nii.gz"
-    ending = "." + ending.lstrip(".")
+    ending = _ending_of_nnunet(folder, description)
+    if not ending:
+        return None
     images = _by_ending(folder / "imagesTr", f"_0000{ending}")
     labels = _by_ending(folder / "labelsTr", ending)
     if not images and not labels:
         where = f"{folder}: imagesTr/ and labelsTr/ hold no case"
         raise DataError(f"{where} with the ending {ending}, file_ending in dataset.json; mend that")
-    found = pair(images, labels)
-    if not _by_ending(folder / "imagesTr", f"_0001{ending}"):
-        return found
-    channels = description.get("channel_names") or description.get("modality") or {}
-    named = channels.items() if isinstance(channels, dict) else enumerate(channels)
-    listed = ", ".join(f"{key}: {name}" for key, name in named)
-    note = f"channels are in files of their own ({listed}); the first, CASE_0000, is taken"
-    return replace(found, notes=(note,))
+    return pair(images, labels)
 
 
 def _by_ending(folder: Path, ending: str) -> Named:
     """The image files that have the ending, with the name before it."""
     files = [path for path in images_in(folder) if path.name.endswith(ending)]
-    return [(path.name.removesuffix(ending), path) for path in files if path.name != ending]
+    return [(path.name.removesuffix(ending), path) for path in files]
 
 
 def _msd(folder: Path) -> Found | None:
     """Take the cases under ``"training"``; those under ``"test"`` have no labels."""
     description = description_of(folder)
-    is_nnunet = isinstance(description.get("file_ending"), str)
-    if not isinstance(description.get("training"), list) or is_nnunet:
+    if "training" not in description or _ending_of_nnunet(folder, description):
         return None
-    if _lists_without_channel(folder, description):
-        return None
-    cases = _listed_cases(description["training"], folder, f"{folder}/dataset.json")
-    modality = description.get("modality", {})
-    channels = modality.values() if isinstance(modality, dict) else ()
-    return Found(sorted_by_image(cases), channels=tuple(map(str, channels)))
+    cases = _listed_cases(description["training"], [folder], folder / "dataset.json")
+    return Found(sorted_by_image(cases))
 
 
 def described_labels(folder: Path) -> Values:
@@ -471,27 +407,264 @@ def described_labels(folder: Path) -> Values:
     return named
 
 
-LAYOUTS: Mapping[str, tuple[str, Callable[[Path], Found | None]]] = {
-    "saml": ("CaseNN.nii.gz beside CaseNN_segmentation.nii.gz", _saml),
-    "folders": (
-        "images/NAME.png and masks/NAME.png, or NAME_mask.png (also jpg, tif, bmp, nii.gz)",
-        _folders,
-    ),
-    "dofe": ("{train,test}/ROIs/{image,mask}/NAME.png (DoFE's DomainN)", _dofe),
-    "nvflare": (
-        'datalist_2D/CLIENT.json with "training", "validation" and "testing", and the images they'
-        " list (NVFlare)",
-        _nvflare,
-    ),
-    "msd": (
-        'dataset.json with "training": [{"image": ..., "label": ...}], imagesTr/ and labelsTr/'
-        " (Decathlon)",
-        _msd,
-    ),
-    "nnunet": (
-        'dataset.json with "channel_names" and "file_ending", imagesTr/CASE_0000.nii.gz,'
-        " labelsTr/CASE.nii.gz (nnU-Net)",
-        _nnunet,
-    ),
+LAYOUTS: Mapping[str, Callable[[Path], Found | None]] = {
+    "saml": _saml,
+    "folders": _folders,
+    "dofe": _dofe,
+    "nvflare": _nvflare,
+    "msd": _msd,
+    "nnunet": _nnunet,
 }
-"""Name -> the layout in one line, and the function that finds a site's cases."""
+"""Name -> the function that finds a site's cases."""
+
+
+# Which folders are sites, which layout each has, and its cases
+
+CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
+# Names, in small letters, that only a folder that is meant to be a site holds.
+_NAMES_IN_A_SITE = {*IMAGES, *MASKS, "imagestr", "labelstr", "dataset.json", "datalist_2d"}
+# Folders of the file system itself, in small letters: a disk has them beside the hospitals.
+_OF_THE_FILE_SYSTEM = {"lost+found", "$recycle.bin", "system volume information"}
+
+
+def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:
+    """Pair the images of a site with their masks.
+
+    Args:
+        site_dir: the site's folder, of any layout, or its data list (NVFlare).
+
+    Returns:
+        One ``{"image": path, "label": path}`` per case, sorted by image.
+
+    Raises:
+        DataError: no such folder, no layout recognises it, or files do not pair; the error names
+            all of them.
+
+    >>> find_cases("/no/such/folder")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.DataError: /no/such/folder is not a folder...
+    """
+    return find(site_dir).cases
+
+
+def find(site_dir: str | os.PathLike[str]) -> Found:
+    """All that the files of a site say of its cases, whatever its layout.
+
+    Args:
+        site_dir: the site's folder, or its data list where that is the site (NVFlare).
+
+    Raises:
+        DataError: no such folder, no layout or several have such files, or files do not pair, are
+            missing or cannot be understood.
+    """
+    _, found = recognise(site_dir)
+    if found.problems:
+        raise DataError(f"{site_dir}: {all_named(found.problems)}")
+    return found
+
+
+def recognise(site_dir: str | os.PathLike[str]) -> tuple[str, Found]:
+    """The layout of a site, and its cases, with a problem for each file that does not pair.
+
+    Raises:
+        DataError: as :func:`find`, but for files that do not pair.
+    """
+    site = Path(site_dir)
+    if not site.exists():
+        raise DataError(f"{site} is not a folder. Give the one of the site's images and labels.")
+    results = _recognising(site)
+    for found in results.values():
+        if isinstance(found, DataError):
+            raise found
+    if len(results) > 1:
+        kinds = " and ".join(results)
+        raise DataError(f"{site} could be {len(results)} layouts, {kinds}. Keep the files of one.")
+    for name, found in results.items():
+        assert isinstance(found, Found)
+        return name, replace(found, labels=described_labels(folder_of_site(site)) or found.labels)
+    layouts = ", ".join(LAYOUTS)
+    fault = f"{site} holds no case. There is {_describe(site)}"
+    raise DataError(f"{fault}. Give it a layout of docs/data.md: {layouts}")
+
+
+def _recognising(folder: Path) -> dict[str, Found | DataError]:
+    """The cases of a folder, or what is wrong with it, by each layout that recognises it.
+
+    Raises:
+        DataError: this account may not read it.
+    """
+    results: dict[str, Found | DataError] = {}
+    for name, find_cases_of in LAYOUTS.items():
+        try:
+            found = find_cases_of(folder)
+            if found is not None:
+                results[name] = found
+        except DataError as error:
+            results[name] = error
+        except PermissionError as error:
+            fault = f"{folder} cannot be read, because this account may not read it"
+            raise DataError(f"{fault}; change the permissions, or move it elsewhere") from error
+    return results
+
+
+def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
+    """Find the sites under ``root``, each with what its ``dataset_dir`` must be.
+
+    That is one folder per site, each of any layout, and the data lists of ``root/datalist_2D``,
+    where a list is a site and the folders of its images are none. A folder that was meant to be a
+    site, such as one with ``images/`` but no masks, is one: its check names what is missing. Other
+    folders are left out, with a warning where they hold images.
+
+    Args:
+        root: the folder of all sites.
+        must: whether there must be a site.
+
+    Returns:
+        Site -> its folder or data list, sorted.
+
+    Raises:
+        DataError: ``root`` is no folder, there is no site in it, a list and a folder have one
+            name, or this account may not read a folder.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> root = tempfile.mkdtemp()
+    >>> _ = write_sites(root, sites=SITES[:2], size=(24, 24, 6), cases=1)
+    >>> [(name, folder.name) for name, folder in site_folders(root).items()]
+    [('alder', 'alder'), ('birch', 'birch')]
+    """
+    root = Path(root)
+    if not root.is_dir():
+        fault = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"{root} {fault}. Give the folder that holds one folder per site.")
+    lists = client_lists(root)
+    sites = dict(lists)
+    # The folders above the images of the lists are not sites themselves, nor are those above them.
+    listed: set[Path] = set()
+    for file in lists.values():
+        with suppress(DataError):
+            for case in find_cases(file.absolute()):
+                listed.update(Path(os.path.normpath(case["image"])).parents)
+
+    notes = []
+    for folder in folders_in(root):
+        # Without "..", as the folders of a data list are.
+        path = Path(os.path.abspath(folder))
+        if path in listed or (lists and folder.name.startswith("datalist")):
+            continue
+        if _is_site(folder):
+            if folder.name in lists:
+                both = f"{lists[folder.name]} and {folder}"
+                raise DataError(f"{both} are two sites {folder.name!r}. Rename one of them.")
+            sites[folder.name] = folder
+        elif any(kind_of_image(file) for file in files_under(folder)):
+            notes.append(
+                f"{folder} holds images but is no site (see docs/data.md), and takes no part:"
+                f" {_describe(folder)}"
+            )
+    if must and not sites:
+        fault = f"{root} has no site: none of its folders holds images with labels"
+        if names := list(_recognising(root)):
+            fault += f". It is a site itself ({names[0]}): give the folder that holds it"
+        raise DataError("\n- ".join([fault, *notes]))
+    for note in notes:
+        warnings.warn(note, DataWarning, stacklevel=2)
+    return dict(sorted(sites.items()))
+
+
+def folders_in(root: Path) -> list[Path]:
+    """The folders of ``root``, sorted, without hidden ones and those of the file system itself.
+
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> for name in ("elm", ".cache", "lost+found"):
+    ...     (root / name).mkdir()
+    >>> [folder.name for folder in folders_in(root)]
+    ['elm']
+    """
+    return [
+        path
+        for path in sorted(root.iterdir())
+        if path.name[0] != "." and path.name.lower() not in _OF_THE_FILE_SYSTEM and path.is_dir()
+    ]
+
+
+def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
+    """The site at ``path``, or all sites under it, as :func:`site_folders` gives them.
+
+    Raises:
+        DataError: there is none.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     _ = write_sites(root, sites=SITES[:2], size=(24, 24, 6), cases=1)
+    ...     list(sites_at(root)), list(sites_at(f"{root}/alder"))
+    (['alder', 'birch'], ['alder'])
+    """
+    path = Path(path)
+    is_one = path.is_file() or (path.is_dir() and _is_site(path))
+    # A folder with a single data list is a site; one with several lists holds several sites.
+    if not is_one or (client_lists(path) and len(site_folders(path)) > 1):
+        return site_folders(path)
+    return {name_of_site(path): path}
+
+
+def name_of_site(site_dir: Path) -> str:
+    """The name of a site: of its folder, or of its data list without the ending (NVFlare).
+
+    >>> from pathlib import Path
+    >>> name_of_site(Path("/hospitals/elm"))
+    'elm'
+    """
+    # Also of "." and "..", which have no name of their own.
+    path = Path(os.path.abspath(site_dir))
+    return path.stem if path.is_file() else path.name
+
+
+def folder_of_site(site_dir: Path) -> Path:
+    """The folder that the paths of a site begin at: its own, or that of its data list (NVFlare).
+
+    >>> from pathlib import Path
+    >>> folder_of_site(Path("hospitals/elm")).name
+    'elm'
+    """
+    return site_dir.parent if site_dir.is_file() else site_dir
+
+
+def _is_site(folder: Path) -> bool:
+    """Whether a folder is, or was meant to be, a site."""
+    if Path(os.path.abspath(folder)).name.startswith("."):
+        return False
+    if _recognising(folder):
+        return True
+    return any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir())
+
+
+def _describe(site: Path) -> str:
+    """What a folder holds.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "images").mkdir()
+    >>> (folder / "images" / "7.png").touch()
+    >>> _describe(folder)
+    'images/ with 1 PNG'
+    """
+    inner = sorted(path for path in site.glob("[!.]*") if path.is_dir())
+    contents = [f"{path.name}/ with {_count_files(path) or 'no files'}" for path in inner]
+    contents += filter(None, [_count_files(site)])
+    description = ", ".join(contents) or "nothing in it"
+    if any(kind_of_image(path) in DICOM for path in files_under(site)):
+        description += f"; convert the DICOM series {CONVERT_DICOM}"
+    return description
+
+
+def _count_files(folder: Path) -> str:
+    """Number of a folder's files, by kind; empty where there is none."""
+    kinds: Counter[str] = Counter()
+    for path in folder.glob("[!.]*"):
+        if not path.is_dir():
+            kinds[path.name[len(stem(path)) + 1 :].upper() or "unnamed"] += 1
+    return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))

@@ -39,7 +39,8 @@ def test_a_list_is_written_once_for_its_owner_and_reused(site: Path, tmp_path: P
         assert all(Path(path).is_absolute() and Path(path).is_file() for path in case.values())
     content = json.loads(file.read_text())
     assert content["training"][0]["image"].startswith("Case")
-    assert content["split"] == {"fractions": [0.5, 0.25, 0.25], "seed": 1}
+    more = {"folds": None, "fold": 0, "validation": 0.2}
+    assert content["split"] == {"fractions": [0.5, 0.25, 0.25], "seed": 1} | more
     assert [path.name for path in file.parent.iterdir()] == ["site.json"]
     # It names cases, so others cannot read it.
     assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o600, 0o755]
@@ -53,16 +54,13 @@ def test_a_list_is_written_once_for_its_owner_and_reused(site: Path, tmp_path: P
 def test_a_list_of_other_split_arguments_is_refused(site: Path, tmp_path: Path) -> None:
     file = tmp_path / "site.json"
     site_datalist(site, file, folds=2)
-    # Fractions play no part in folds.
-    assert site_datalist(site, file, folds=2, fractions=(0.2, 0.4, 0.4))
     for name, value in (("fold", 1), ("validation", 0.3), ("seed", 2)):
         with refused(file, "'fold': 0", f"'{name}': {value}"):
             site_datalist(site, file, folds=2, **{name: value})
-    for given in (None, file):
-        with refused("fold 2", "folds"):
-            site_datalist(site, given, fold=2)
-        with refused("folder", by=TypeError):
-            site_datalist(site, given, folder=3)
+    with refused("fold 2", "folds"):
+        site_datalist(site, fold=2)
+    with refused("folder", by=TypeError):
+        site_datalist(site, file, folder=3)
 
 
 def test_a_list_made_by_hand_is_used_as_it_is(site: Path, tmp_path: Path) -> None:
@@ -128,7 +126,7 @@ def test_an_unusable_list_is_refused(site: Path, tmp_path: Path, name: str) -> N
         site_datalist(site, file)
     file.unlink()
     file.mkdir()
-    with refused(file, "folder"):
+    with refused(file, "directory"):
         site_datalist(site, file)
 
 

@@ -13,7 +13,7 @@ import pytest
 from helpers import public_layouts as made
 from helpers.refusals import noted, refused
 
-from monai_fairfl.data import check_cases, find_cases, site_folders
+from monai_fairfl.data import find_cases, overview, site_folders
 from monai_fairfl.workflow import find_images
 
 DICOM = bytes(128) + b"DICM"
@@ -25,12 +25,7 @@ def write(root: Path, **files: bytes) -> None:
         (root / name).write_bytes(content)
 
 
-FILES = {
-    "Case01/1.dcm": "DCM",
-    "DICOM/P1/study/series/1.IMA": "IMA",
-    "P1/IM0001": "DICOM",
-    "P1/1.2.840.113": "DICOM",
-}
+FILES = ["Case01/1.dcm", "DICOM/P1/study/series/1.IMA", "P1/IM0001", "P1/1.2.840.113"]
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -43,8 +38,8 @@ def test_a_hospital_of_dicom_is_reported_with_the_fix(tmp_path: Path, file: str)
         find_cases(tmp_path / "BIDMC")
     # The same beside the cases of a site.
     site = made.saml(tmp_path / "BIDMC")
-    with noted(site, (site / file).parent, f"1 {FILES[file]}", "dcm2niix"):
-        assert check_cases(site)["num_cases"] == 4
+    files = overview({"BIDMC": site})[0]["files"]
+    assert files["used"] == 8 and "dcm2niix" in files["refused"][str(site / file)]
 
 
 def test_what_does_not_begin_as_dicom_is_none(tmp_path: Path) -> None:
@@ -73,9 +68,8 @@ def test_a_series_without_the_headers_of_files_is_read_as_with_them(tmp_path: Pa
     first, second = (nib.Nifti1Image.from_filename(case.image) for case in found)
     np.testing.assert_array_equal(np.asanyarray(first.dataobj), np.asanyarray(second.dataobj))
     # Such files count as DICOM beside a site's cases, too.
-    site = made.saml(tmp_path / "in")
-    with noted(site / "P2", "6 DICOM", "dcm2niix"):
-        assert check_cases(site)["num_cases"] == 4
+    files = overview({"in": made.saml(tmp_path / "in")})[0]["files"]
+    assert (files["used"], len(files["refused"])) == (8, 12)
 
 
 @pytest.mark.parametrize("about_x", [None, 0, 40, 90])

@@ -23,7 +23,6 @@ from scipy.spatial.transform import Rotation
 from monai_fairfl.data import check_cases, find_cases, grey_levels
 from monai_fairfl.errors import DataError
 
-STRUCTURES = ("disc", "cup")
 AFFINE = np.diag([0.6, 0.6, 3.6, 1.0])
 
 Damage = Callable[[Path], object]
@@ -110,11 +109,6 @@ def change(file: Path, place: int, content: bytes) -> None:
     file.write_bytes(data)
 
 
-def link(file: Path) -> None:
-    file.unlink()
-    file.symlink_to("/archive/of/another/disk")
-
-
 def uncompressed(file: Path) -> Path:
     file.unlink()
     return save(file.with_suffix(""), made.volume(1))
@@ -135,30 +129,24 @@ GLAND, VOLUME = made.gland(1), made.volume(1)
 INVERTED = 1 - GLAND
 COLOURS = np.zeros((8, 8, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])
 ORGAN = np.pad(np.ones((6, 6, 4), np.uint8), ((1, 1), (1, 1), (0, 0)))
-LARGE = np.pad(np.ones((8, 6, 4), np.uint8), ((0, 0), (1, 1), (0, 0)))  # 3/4 of the volume
 APART, OVER = oblique(0.5), oblique(0.5) @ np.diag([1, -1, -1, 1])
 APART[0, 3] += 20
 
 VOLUMES: dict[str, Fault] = {
-    "cut short": ("image", shortened(-20), "read"),
     "its end is missing": ("image", shortened(-2), "damaged"),
     "more at its end": ("image", lambda f: f.write_bytes(f.read_bytes() + b"x"), "damaged"),
     "another checksum": ("image", lambda f: change(f, -8, b"abc"), "damaged"),
     "empty": ("image", shortened(0), "read"),
     "a text": ("label", lambda f: f.write_bytes(b"not NIfTI"), "read"),
     "voxels that begin nowhere": ("image", endless, "read"),
-    "a link to nothing": ("image", link, "/archive/of/another/disk"),
-    "two axes": ("label", voxels(GLAND[..., 0]), "2D"),
     "colours": ("image", voxels(COLOURS), "real"),
     "all too large": ("image", voxels(numbers(1e300, 1e300)), " 256 ,3.4e+38"),
     "nothing with 32 bits": ("image", voxels(numbers(0, 1e-300)), "value 0"),
-    "longer voxels": ("label", voxels(GLAND, np.diag([0.6, 0.6, 4, 1])), "1.2 mm"),
     "moved": ("label", voxels(GLAND, moved(0.011)), "0.011 mm,0.01 mm"),
     "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),
-    "all labelled": ("label", voxels(np.ones_like(GLAND)), "100% of all"),
     "forms apart": ("image", forms(APART), "20 mm,qform"),
     "a form turned over": ("image", forms(OVER), "23.2 mm"),
-    "a rotation without a number": ("image", forms(oblique(0.5), quatern_b=np.nan), "finite"),
+    "a rotation without a number": ("image", forms(oblique(0.5), quatern_b=np.nan), "qform"),
 }
 
 
@@ -178,7 +166,6 @@ SOUND: dict[str, tuple[str, Damage, list[int]]] = {
     "rounded": ("label", voxels(GLAND, np.diag([0.6001, 0.6, 3.6, 1])), [0, 1]),
     "two structures": ("label", voxels(np.where(ORGAN, INVERTED + 1, 0)), [0, 1, 2]),
     "an organ that fills its crop": ("label", voxels(ORGAN), [0, 1]),
-    "as large as can be": ("label", voxels(LARGE), [0, 1]),
     "a whole scale": ("label", voxels(GLAND.astype(np.int16), scale=(2, 0)), [0, 1, 2]),
     "large numbers": ("image", voxels(numbers(-1e38, 1e30)), [0, 1]),
     "an sform alone": ("image", forms(APART, qform_code=0), [0, 1]),
@@ -307,9 +294,7 @@ def test_a_bit_that_changed_is_named_although_nibabel_reads_the_file(tmp_path: P
 
 # Pictures
 
-NOISE = np.random.default_rng(0).integers(0, 256, (48, 48), dtype=np.uint8)
 ONE_COLOUR = np.full((48, 48, 3), (9, 12, 9), np.uint8)
-WHITE = np.full((48, 48), 255, np.uint8)
 
 
 def picture(pixels: np.ndarray) -> Damage:
@@ -336,16 +321,13 @@ def without_tags(file: Path) -> None:
 
 
 PICTURES: dict[str, Fault] = {
-    "cut short": ("images", shortened(-2000), "read"),
     "empty": ("images", shortened(0), "read"),
     "its head alone": ("masks", lambda f: f.write_bytes(f.read_bytes()[:8] + bytes(40)), "read"),
-    "a link to nothing": ("masks", link, "/archive/of/another/disk"),
     "a page without tags": ("masks", without_tags, "read"),
     "colours by lightness": ("masks", tiff("LAB"), "LAB"),
     "one colour": ("images", picture(ONE_COLOUR), "[ 9 12  9]"),
     "another size": ("masks", picture(made.mask(2, size=40)), "(40,(48"),
     "a photograph as mask": ("masks", picture(made.photo(7)), "colours,photo"),
-    "in the alpha of colours": ("masks", picture(np.dstack([WHITE] * 3 + [NOISE])), "alpha"),
 }
 
 
@@ -356,27 +338,6 @@ def test_a_fault_of_a_picture_is_named(name: str, tmp_path: Path) -> None:
     damage(site / named / "eye02.png")
     with refused("1 problem(s)", site / named / "eye02.", *words.split(",")):
         check_cases(site)
-
-
-OF_STRUCTURES: dict[str, tuple[Fault, dict[str, list[int]] | None]] = {
-    "values of no mask": (
-        ("masks", lambda f: None, "'cup',[3, 9],128"),
-        {"disc": [9, 255], "cup": [3, 9]},
-    ),
-    "values of no structure": (("masks", lambda f: None, "'disk'"), {"disk": [1, 255]}),
-}
-
-
-@pytest.mark.parametrize("name", OF_STRUCTURES)
-def test_a_fault_is_named_where_structures_are_asked_for(name: str, tmp_path: Path) -> None:
-    site = made.folders(tmp_path / "elm")
-    (named, damage, words), values = OF_STRUCTURES[name]
-    damage(site / named / "eye02.png")
-    with refused(site, "1 problem(s)", *words.split(",")):
-        check_cases(site, STRUCTURES, values)
-    if named == "masks":
-        by_hand = {"disc": [1, 255]}
-        assert check_cases(site, STRUCTURES, by_hand)["values"] == by_hand
 
 
 # Every file
@@ -393,8 +354,9 @@ def test_a_file_that_is_not_there_or_may_not_be_read_is_named(layout: str) -> No
             assert f"{file} cannot be read" in str(caught.value)
             assert "permissions" in str(caught.value) and "copy" not in str(caught.value)
         os.unlink(case["label"])
+        os.symlink("/archive", case["label"])
         with refused(case["label"], "exist"):
-            check_cases(site, cases=[case])
+            check_cases(site)
 
 
 def test_all_problems_of_a_site_come_at_once_and_an_error_lists_three(

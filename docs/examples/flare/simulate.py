@@ -9,7 +9,7 @@ import argparse
 from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.utils import add_experiment_tracking
 
-from monai_fairfl.data.sites import sites_at
+from monai_fairfl.data.layouts import sites_at
 from monai_fairfl.transports.flare import FairFLRecipe
 
 SMALL = {
