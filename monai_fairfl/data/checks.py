@@ -46,12 +46,6 @@ from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import warnings_as_notes
 
-LISTED = 3
-"""Problems of a site that an error lists: a wrong folder has one for each file."""
-
-MOST_SHOWN = 8
-"""Values of labels that a table shows; JPEG's noise makes more."""
-
 # Different values of a label volume, and of a mask that is a picture; an image has more.
 MOST_LABELS = 256
 MOST_LEVELS = 16
@@ -189,45 +183,42 @@ def facts_of(
     Raises:
         DataError: what is wrong with it.
     """
-    if files.is_nifti(path):
-        facts, pixels, mask = _volume(path, is_label)
-    else:
-        facts, pixels, mask = _picture(path, is_label)
+    read = _volume if files.is_nifti(path) else _picture
+    facts, pixels = read(path, is_label)
     if not is_label:
         first = pixels[(0,) * len(facts.shape)]
         if (pixels == first).all():
             raise DataError(f"{path} has the value {first} everywhere; convert or copy it again")
         return facts
-    wrong = mask[(mask < 0) | (mask != np.round(mask))]
+    wrong = pixels[(pixels < 0) | (pixels != np.round(pixels))]
     if wrong.size:
-        # All digits: 0.99999998 is no label.
         raise DataError(f"{path} has label values such as {wrong[0]!s}; store whole numbers from 0")
     if is_lossy(path):
         # JPEG moves the values of a mask: each pixel has the nearest level, unless few have it.
-        nearest = np.abs(mask[..., None].astype(int) - USUAL_LEVELS).argmin(-1)
+        nearest = np.abs(pixels[..., None].astype(int) - USUAL_LEVELS).argmin(-1)
         counts = np.bincount(nearest.ravel(), minlength=3)
         middle = 128 if counts[1] > LEAST_SHARE * counts[1:].sum() else 255
-        mask = np.array([0, middle, 255])[nearest]
-    is_labelled = mask > 0
+        pixels = np.array([0, middle, 255])[nearest]
+    is_labelled = pixels > 0
     # The first and the last slice of a volume are no sides: volumes may end within an organ.
     sides = (is_labelled[0], is_labelled[-1], is_labelled[:, 0], is_labelled[:, -1])
     facts = replace(
         facts,
-        labels=tuple(np.unique(mask).astype(int).tolist()),
+        labels=tuple(np.unique(pixels).astype(int).tolist()),
         labelled_slices=int(is_labelled.any(axis=(0, 1)).sum()),
         of_sides=float(np.concatenate([side.ravel() for side in sides]).mean()),
     )
     if facts.affine is None or not is_labelled.any():
         return facts
-    central = mask[np.ix_(*_field(facts.affine, mask.shape, field_of_view))]
-    sampled = mask[np.ix_(*_field(facts.affine, mask.shape, field_of_view, size))]
+    central = pixels[np.ix_(*_field(facts.affine, pixels.shape, field_of_view))]
+    sampled = pixels[np.ix_(*_field(facts.affine, pixels.shape, field_of_view, size))]
     lost = set(np.unique(central)) - set(np.unique(sampled))
     seen = float((central > 0).sum() / is_labelled.sum())
     return replace(facts, seen=seen, lost=tuple(sorted(map(int, lost))))
 
 
-def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray, np.ndarray]:
-    """Facts of a volume, its voxels as a training reads them, and as they are."""
+def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
+    """Facts of a volume, and its voxels as a training reads them."""
     nifti, voxels = files.read_nifti(path)
     if voxels.ndim not in ((3,) if is_label else (3, 4)) or voxels.dtype.kind not in "biuf":
         kind = f"{voxels.ndim}D with shape {voxels.shape} and type {voxels.dtype}"
@@ -250,26 +241,22 @@ def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray, np.ndarra
         spacing=tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3]),
         is_oriented=files.has_sform(nifti) or files.has_qform(nifti),
     )
-    return facts, read, voxels
+    return facts, read
 
 
-def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray, np.ndarray]:
-    """Facts of a picture, its pixels, and the grey levels of a mask."""
+def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
+    """Facts of a picture, and its pixels; of one without colours, its grey levels."""
     pixels = files.read_picture(path)
     levels = files.grey(pixels)
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if is_label and levels is None:
         colours = len(np.unique(pixels.reshape(-1, channels), axis=0))
         raise DataError(f"{path} has {colours} colours, as a photo has; draw it in grey levels")
-    facts = FileFacts(
-        path,
-        shape=pixels.shape[:2],
-        channels=channels,
-        # A grey picture has one digest, whether it is stored in one channel or in three.
-        digest=_digest(pixels if levels is None else levels),
-        over_8_bits=not is_label and pixels.itemsize > 1,
-    )
-    return facts, pixels, pixels if levels is None else levels
+    # A grey picture has one digest, whether it is stored in one channel or in three.
+    levels = pixels if levels is None else levels
+    is_deep = not is_label and pixels.itemsize > 1
+    facts = FileFacts(path, pixels.shape[:2], channels, _digest(levels), over_8_bits=is_deep)
+    return facts, levels
 
 
 def _digest(pixels: np.ndarray) -> str:
@@ -434,11 +421,10 @@ def check_cases(
     """Read every file of a site and report all that would stop a training later.
 
     Every file must be readable to its end, an image and its label of one size and not the same
-    pixels. Volumes must be 3D (images may be 4D), with affines
-    that place every corner within 0.01 mm and the rounding of rotations, in whatever order each
-    stores its axes; images finite, labels whole numbers from 0. A case with an empty label,
-    channels that need a choice and files that occur twice are warnings; a site where all labels are
-    empty is an error.
+    pixels. Volumes must be 3D (images may be 4D), with affines that place every corner within
+    0.01 mm and the rounding of rotations, in whatever order each stores its axes; images finite,
+    labels whole numbers from 0. A case with an empty label, channels that need a choice and files
+    that occur twice are warnings; a site where all labels are empty is an error.
 
     Args:
         site_dir: the site's folder, of any layout, or its data list (NVFlare); see
@@ -448,7 +434,7 @@ def check_cases(
             the one above 0 is the outermost.
         values: structure -> ``[lowest, highest]``.
         stereo: whether photographs are pairs of views side by side; ``None``: by their shape, which
-            is noted, and an error where a label lies in the half that is not used.
+            is noted.
         cases: the only ones that are checked, of a data list, with absolute paths; the other files
             of the site may have faults, and all these labels may be empty. ``None``: all cases.
         field_of_view: share of each side of a slice that the network sees of volumes; a label that
@@ -477,23 +463,19 @@ def check_cases(
     """
     site = Path(site_dir)
     folder = folder_of_site(site)
-    inspection = Inspection(name_of_site(site), folder, "data list")
     listed: Sequence[CaseFiles]
     if cases is None:
-        inspection.layout, found = recognise(site)
+        layout, found = recognise(site)
         listed = found.cases
     else:
-        listed = cases
+        layout, listed = "data list", cases
         # The files of a list made by hand may be in no layout.
         found = Found([], labels=described_labels(folder))
         with suppress(DataError):
             found = replace(recognise(site)[1], problems=())
-    inspection.labels = found.labels
     problems = [f"{site}: {problem}" for problem in found.problems]
-
     stated = stated_values(structures, found)
     known = check_values(values, structures, str(site)) if values else stated
-    inspection.values = known
     organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
 
     def read(path: str, is_label: bool) -> FileFacts:
@@ -516,24 +498,22 @@ def check_cases(
         return CaseFacts(image, label, of_case, next(faults, ""), slices)
 
     with ThreadPoolExecutor(files.WORKERS) as pool:
-        inspection.cases = list(pool.map(look, listed))
-    problems += [case.fault for case in inspection.cases if case.fault]
-    sound = inspection.sound
-    empty = [case for case in sound if not case.slices]
-    pairs_by_shape = bool(structures) and stereo is None
-    notes = list(_notes_on_cases(sound, pairs_by_shape, field_of_view))
-    if cases is None:
-        if empty and len(empty) == len(inspection.cases):
-            problems.append(f"all {len(empty)} labels are empty; export the right ones")
+        facts = list(pool.map(look, listed))
+    problems += [case.fault for case in facts if case.fault]
+    sound = [case for case in facts if not case.fault]
+    empty = [os.path.relpath(case.image.path, folder) for case in sound if not case.slices]
+    notes = list(_notes_on_cases(sound, bool(structures) and stereo is None, field_of_view))
+    if cases is None and empty and len(empty) == len(facts):
+        problems.append(f"all {len(empty)} labels are empty; export the right ones")
     if empty:
-        paths = [os.path.relpath(case.image.path, folder) for case in empty]
-        notes.append(f"{len(empty)} label(s) are empty, and kept ({few(paths)})")
-    inspection.problems = problems
-    inspection.notes = [f"{site}: {note}" for note in notes]
+        notes.append(f"{len(empty)} label(s) are empty, and kept ({few(empty)})")
+    notes = [f"{site}: {note}" for note in notes]
+    name = name_of_site(site)
+    inspection = Inspection(name, folder, layout, facts, problems, notes, known, found.labels)
     if must and problems:
-        listed_problems = all_named(problems, LISTED, separator="\n- ")
-        raise DataError(f"{site_dir}: {len(problems)} problem(s)\n- {listed_problems}")
-    for note in [*inspection.notes, *check_duplicates({site.name: inspection})] if must else ():
+        first = all_named(problems, 3, separator="\n- ")
+        raise DataError(f"{site_dir}: {len(problems)} problem(s)\n- {first}")
+    for note in [*notes, *check_duplicates({name: inspection})] if must else ():
         warnings.warn(note, DataWarning, stacklevel=2)
     return Summary(inspection)
 
@@ -777,7 +757,7 @@ def _row(site: str, summary: Mapping[str, Any]) -> list[str]:
     columns = ([case["shape"] for case in cases], [[case["channels"]] for case in cases])
     spacings = [case["spacing"] for case in cases if case["spacing"]]
     labels = [_with_name(label, summary["names"]) for label in summary["labels"]]
-    lines = [all_named(labels, MOST_SHOWN, ", ")]
+    lines = [all_named(labels, 8, ", ")]
     lines += [f"{name} {low}-{high}" for name, (low, high) in summary["values"].items()]
     num_empty = sum(1 for case in cases if not case["gland_slices"])
     part_sizes = [str(summary[part]) for part in PARTS if part in summary]

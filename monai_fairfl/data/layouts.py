@@ -254,18 +254,15 @@ def client_lists(root: Path) -> dict[str, Path]:
     """
     clients = {}
     for folder in (root, *sorted(root.glob("datalist*"))):
-        for file in sorted(folder.glob("[!.]*.json")) if _is_for_lists(folder) else ():
+        if not re.fullmatch("datalist(_.*)?", folder.absolute().name):
+            continue
+        for file in sorted(folder.glob("[!.]*.json")):
             written_here = False
             with suppress(DataError):
                 written_here = "split" in _read_json(file)
             if not file.stem.lower().endswith("_all") and not written_here:
                 clients[file.stem] = file
     return clients
-
-
-def _is_for_lists(folder: Path) -> bool:
-    name = folder.absolute().name
-    return folder.is_dir() and (name == "datalist" or name.startswith("datalist_"))
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -536,8 +533,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     """
     root = Path(root)
     if not root.is_dir():
-        fault = "is not a folder" if root.exists() else "does not exist"
-        raise DataError(f"{root} {fault}. Give the folder that holds one folder per site.")
+        raise DataError(f"{root} is no folder. Give the folder that holds one folder per site.")
     lists = client_lists(root)
     sites = dict(lists)
     # The folders above the images of the lists are not sites themselves, nor are those above them.
@@ -545,7 +541,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     for file in lists.values():
         with suppress(DataError):
             for case in find_cases(file.absolute()):
-                listed.update(Path(os.path.normpath(case["image"])).parents)
+                listed.update(Path(case["image"]).parents)
 
     notes = []
     for folder in folders_in(root):
@@ -559,10 +555,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
                 raise DataError(f"{both} are two sites {folder.name!r}. Rename one of them.")
             sites[folder.name] = folder
         elif any(kind_of_image(file) for file in files_under(folder)):
-            notes.append(
-                f"{folder} holds images but is no site (see docs/data.md), and takes no part:"
-                f" {_describe(folder)}"
-            )
+            notes.append(f"{folder} holds images, and no site of docs/data.md: {_describe(folder)}")
     if must and not sites:
         fault = f"{root} has no site: none of its folders holds images with labels"
         if names := list(_recognising(root)):
@@ -635,8 +628,6 @@ def folder_of_site(site_dir: Path) -> Path:
 
 def _is_site(folder: Path) -> bool:
     """Whether a folder is, or was meant to be, a site."""
-    if Path(os.path.abspath(folder)).name.startswith("."):
-        return False
     if _recognising(folder):
         return True
     return any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir())

@@ -80,17 +80,6 @@ def test_a_list_made_by_hand_is_used_as_it_is(site: Path, tmp_path: Path) -> Non
     assert one["image"] == f"{tmp_path}/flare/dataset_2D/MSD/Image/Case0/0.png"
 
 
-def test_both_eyes_in_two_parts_of_a_list_by_hand_are_a_note(tmp_path: Path) -> None:
-    cases = []
-    for n, name in enumerate(("7_L.png", "8_L.png", "7_R.png")):
-        made.write(tmp_path / "HK" / "images" / name, made.photo(n))
-        made.write(tmp_path / "HK" / "masks" / name, made.mask(n))
-        cases.append({"image": f"images/{name}", "label": f"masks/{name}"})
-    file = write(tmp_path / "hand.json", training=cases[:2], testing=cases[2:])
-    with noted(file, "7 is in training and testing"):
-        site_datalist(tmp_path / "HK", file)
-
-
 @pytest.mark.parametrize("part", ["validation", "testing"])
 def test_no_case_is_scored_twice(site: Path, tmp_path: Path, part: str) -> None:
     """Twice the same would be two cases without a difference between them."""
@@ -107,11 +96,8 @@ def test_no_case_is_scored_twice(site: Path, tmp_path: Path, part: str) -> None:
 
 LISTS = {
     "no JSON": ("{", "JSON"),
-    "a list": ("[]", "object"),
-    "a part is missing": ('{"training": [], "validation": []}', "testing"),
     "a text is no case": ('{"training": ["a"], "validation": [], "testing": []}', "list"),
     "nested too deeply": ("[" * 100_000, "deeper"),
-    "a file is missing": ([{"image": "x.nii", "label": "y.nii"}], "x.nii"),
     "no interval": ([{"image": "x", "label": "y", "values": {"disc": [2, 1]}}], "[2, 1]"),
 }
 

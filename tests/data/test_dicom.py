@@ -70,21 +70,3 @@ def test_a_series_without_the_headers_of_files_is_read_as_with_them(tmp_path: Pa
     # Such files count as DICOM beside a site's cases, too.
     files = overview({"in": made.saml(tmp_path / "in")})[0]["files"]
     assert (files["used"], len(files["refused"])) == (8, 12)
-
-
-@pytest.mark.parametrize("about_x", [None, 0, 40, 90])
-def test_a_series_lies_where_its_headers_place_it(about_x: int | None, tmp_path: Path) -> None:
-    """Axial, oblique or coronal, or sagittal; the files lie in another order than the slices."""
-    series = pytest.importorskip("helpers.dicom_series")
-    volume = np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)
-    turn = series.SAGITTAL if about_x is None else series.oblique(about_x, 4 * about_x)
-    spacing, step, origin = (0.75, 0.5), 3.3, (-12.5, -20.25, 31.0)
-    place = {"orientation": turn, "spacing": spacing, "step": step, "origin": origin}
-    series.write_series(tmp_path / "in", volume, order=(4, 1, 6, 2, 5, 3), **place)
-    cases = find_images(tmp_path / "in", tmp_path / "out" / "volumes.json")
-    [case] = cases
-    image = nib.Nifti1Image.from_filename(case.image)
-    np.testing.assert_allclose(
-        image.affine, series.affine_of(turn, spacing, step, origin), atol=1e-5
-    )
-    np.testing.assert_array_equal(np.asanyarray(image.dataobj), volume.transpose(2, 1, 0))

@@ -14,13 +14,12 @@ import nibabel as nib
 import numpy as np
 import pytest
 from helpers import public_layouts as made
-from helpers.command_line import run_json
 from helpers.refusals import closed, folder_of_everybody, notes, refused
 from monai.transforms import LoadImaged, Orientationd
 from PIL import Image
 from scipy.spatial.transform import Rotation
 
-from monai_fairfl.data import check_cases, find_cases, grey_levels
+from monai_fairfl.data import check_cases, find_cases, grey_levels, overview
 from monai_fairfl.errors import DataError
 
 AFFINE = np.diag([0.6, 0.6, 3.6, 1.0])
@@ -136,15 +135,11 @@ VOLUMES: dict[str, Fault] = {
     "its end is missing": ("image", shortened(-2), "damaged"),
     "more at its end": ("image", lambda f: f.write_bytes(f.read_bytes() + b"x"), "damaged"),
     "another checksum": ("image", lambda f: change(f, -8, b"abc"), "damaged"),
-    "empty": ("image", shortened(0), "read"),
-    "a text": ("label", lambda f: f.write_bytes(b"not NIfTI"), "read"),
     "voxels that begin nowhere": ("image", endless, "read"),
     "colours": ("image", voxels(COLOURS), "real"),
-    "all too large": ("image", voxels(numbers(1e300, 1e300)), " 256 ,3.4e+38"),
     "nothing with 32 bits": ("image", voxels(numbers(0, 1e-300)), "value 0"),
     "moved": ("label", voxels(GLAND, moved(0.011)), "0.011 mm,0.01 mm"),
     "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),
-    "forms apart": ("image", forms(APART), "20 mm,qform"),
     "a form turned over": ("image", forms(OVER), "23.2 mm"),
     "a rotation without a number": ("image", forms(oblique(0.5), quatern_b=np.nan), "qform"),
 }
@@ -184,41 +179,40 @@ def test_what_looks_like_a_fault_of_a_volume_is_none(name: str, tmp_path: Path) 
     assert (summary["num_cases"], summary["labels"]) == (4, labels)
 
 
-ORDERS = "RAS LPS LAS RPI SAL PIR ASR IPL SRA AIL PSR RIA"
-"""Of the 48 in which programs store the axes of a volume: to the right or left, and so on."""
+def stored_as(order: str, nifti: Any) -> Any:
+    """The same volume, whose axes are stored to the right or left, and so on."""
+    start = nib.io_orientation(nifti.affine)
+    turn = nib.orientations.axcodes2ornt(order)
+    return nifti.as_reoriented(nib.orientations.ornt_transform(start, turn))
 
 
-@pytest.mark.parametrize("order", ORDERS.split())
+@pytest.mark.parametrize("order", "LPS RPI SAL PIR AIL RIA".split())
 def test_a_right_mask_in_another_order_of_axes_is_accepted(order: str, tmp_path: Path) -> None:
     """MONAI's orientation brings both to one grid; the image's header would mirror the mask."""
     site = made.saml(tmp_path / "elm")
     file = site / "Case01_segmentation.nii.gz"
-    mask = nib.load(file)
-    start = nib.io_orientation(mask.affine)
-    turn = nib.orientations.ornt_transform(start, nib.orientations.axcodes2ornt(order))
-    turned = mask.as_reoriented(turn)
+    turned = stored_as(order, nib.load(file))
     nib.save(turned, file)
     assert check_cases(site)["num_cases"] == 4
     case = LoadImaged(["image", "label"], ensure_channel_first=True)(find_cases(site)[1])
     both = Orientationd(["image", "label"], axcodes="LPS", labels=None)(case)
     assert np.allclose(both["image"].affine, both["label"].affine, atol=1e-4)
-    nib.save(nib.Nifti1Image(np.asarray(turned.dataobj), moved(1.0) @ np.eye(4)), file)
-    with refused(file):
-        check_cases(site)
+    for wrong in (
+        moved(1.0),
+        turned.affine @ np.diag([2, 1, 1, 1]),
+        turned.affine + np.eye(4, k=3),
+    ):
+        nib.save(nib.Nifti1Image(np.asarray(turned.dataobj), wrong), file)
+        with refused(file):
+            check_cases(site)
 
 
 OUTSIDE: list[tuple[tuple[slice, slice], float, str]] = [
     # Columns and rows of the organ, the share of a side that a network sees, and of the organ.
     (np.s_[5:8, 3:5], 0.7, "67%"),
     (np.s_[0:2, 3:5], 0.7, "50%"),
-    (np.s_[3:5, 0:2], 0.7, "50%"),
-    (np.s_[3:5, 6:8], 0.7, "50%"),
     (np.s_[7:8, 7:8], 0.7, "0%"),
-    (np.s_[0:1, 3:5], 0.7, "0%"),
-    (np.s_[5:8, 5:8], 0.7, "44%"),
     (np.s_[2:6, 2:7], 0.5, "80%"),
-    (np.s_[1:7, 1:7], 0.5, "44%"),
-    (np.s_[5:8, 3:5], 0.9, ""),
     (np.s_[5:8, 3:5], 1.0, ""),
     (np.s_[1:7, 1:7], 0.7, ""),
 ]
@@ -233,14 +227,8 @@ def test_an_organ_outside_the_field_of_the_network_is_noted(
     label[(*organ, slice(1, 3))] = 1
     for order in ("RAS", "SAL"):
         for name, voxels in (("Case01", made.volume(1)), ("Case01_segmentation", label)):
-            nifti = nib.Nifti1Image(voxels, AFFINE)
-            turn = nib.orientations.axcodes2ornt(order)
-            nib.save(
-                nifti.as_reoriented(
-                    nib.orientations.ornt_transform(nib.io_orientation(AFFINE), turn)
-                ),
-                site / f"{name}.nii.gz",
-            )
+            nifti = stored_as(order, nib.Nifti1Image(voxels, AFFINE))
+            nib.save(nifti, site / f"{name}.nii.gz")
         for cases in (None, find_cases(site)):
             with notes() as found:
                 check_cases(site, cases=cases, field_of_view=field)
@@ -301,30 +289,8 @@ def picture(pixels: np.ndarray) -> Damage:
     return lambda file: made.write(file, pixels)
 
 
-def tiff(mode: str) -> Callable[[Path], Path]:
-    def write(file: Path) -> Path:
-        file.unlink()
-        Image.new(mode, (48, 48)).save(file.with_suffix(".tif"))
-        return file.with_suffix(".tif")
-
-    return write
-
-
-def without_tags(file: Path) -> None:
-    """Its second page is one without tags, for which Pillow raises TypeError."""
-    path = tiff("L")(file)
-    content = path.read_bytes()
-    start = int.from_bytes(content[4:8], "little")
-    tags = int.from_bytes(content[start : start + 2], "little")
-    change(path, start + 2 + 12 * tags, len(content).to_bytes(4, "little"))
-    path.write_bytes(path.read_bytes() + bytes(8))
-
-
 PICTURES: dict[str, Fault] = {
     "empty": ("images", shortened(0), "read"),
-    "its head alone": ("masks", lambda f: f.write_bytes(f.read_bytes()[:8] + bytes(40)), "read"),
-    "a page without tags": ("masks", without_tags, "read"),
-    "colours by lightness": ("masks", tiff("LAB"), "LAB"),
     "one colour": ("images", picture(ONE_COLOUR), "[ 9 12  9]"),
     "another size": ("masks", picture(made.mask(2, size=40)), "(40,(48"),
     "a photograph as mask": ("masks", picture(made.photo(7)), "colours,photo"),
@@ -359,20 +325,16 @@ def test_a_file_that_is_not_there_or_may_not_be_read_is_named(layout: str) -> No
             check_cases(site)
 
 
-def test_all_problems_of_a_site_come_at_once_and_an_error_lists_three(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_problems_of_a_site_come_at_once_and_an_error_lists_three(tmp_path: Path) -> None:
     site = made.folders(tmp_path / "elm", cases=7)
     (site / "masks" / "eye06.png").unlink()
     files = [site / "images" / f"eye0{n}.png" for n in range(5)]
     for file in files:
         file.write_bytes(file.read_bytes()[:60])
-    with refused("eye06.png"):
-        check_cases(site)
-    found = run_json(capsys, "doctor", site, code=2)
-    assert all(any(str(file) in line for line in found["problems"]) for file in files)
-    assert any("eye06.png" in line for line in found["problems"]) and len(found["problems"]) == 6
-    assert found["sites"]["elm"]["num_cases"] == 1
+    found, _ = overview({"elm": site})
+    problems = str(found["problems"])
+    assert len(found["problems"]) == 6 and all(str(file) in problems for file in files)
+    assert "eye06.png" in problems and found["sites"]["elm"]["num_cases"] == 1
     with refused("6 problem(s)", "eye06.png", files[0], files[1], "3 more"):
         check_cases(site)
 

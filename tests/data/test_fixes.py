@@ -166,11 +166,6 @@ VOLUMES: list[tuple[str, Change, Change]] = [
         volume(IMAGE, header(qform_code=1, qoffset_x=20)),
         volume(IMAGE, header_again),
     ),
-    (
-        AGAIN,
-        volume(IMAGE, header(qform_code=1, quatern_b=1, quatern_c=1)),
-        volume(IMAGE, header_again),
-    ),
     (AGAIN, volume(IMAGE, header(srow_x=[np.nan] * 4)), volume(IMAGE, header_again)),
     (
         f"if that is wrong, {AGAIN}",
