@@ -14,7 +14,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -463,16 +462,9 @@ def check_cases(
     """
     site = Path(site_dir)
     folder = folder_of_site(site)
-    listed: Sequence[CaseFiles]
+    layout, found = "data list", Found(list(cases or ()), labels=described_labels(folder))
     if cases is None:
         layout, found = recognise(site)
-        listed = found.cases
-    else:
-        layout, listed = "data list", cases
-        # The files of a list made by hand may be in no layout.
-        found = Found([], labels=described_labels(folder))
-        with suppress(DataError):
-            found = replace(recognise(site)[1], problems=())
     problems = [f"{site}: {problem}" for problem in found.problems]
     stated = stated_values(structures, found)
     known = check_values(values, structures, str(site)) if values else stated
@@ -498,7 +490,7 @@ def check_cases(
         return CaseFacts(image, label, of_case, next(faults, ""), slices)
 
     with ThreadPoolExecutor(files.WORKERS) as pool:
-        facts = list(pool.map(look, listed))
+        facts = list(pool.map(look, found.cases))
     problems += [case.fault for case in facts if case.fault]
     sound = [case for case in facts if not case.fault]
     empty = [os.path.relpath(case.image.path, folder) for case in sound if not case.slices]
