@@ -72,8 +72,8 @@ def test_where_cases_are_stored_the_interval_is_that_of_a_paired_t_test(tmp_path
 
 def test_cases_that_a_loader_numbered_are_not_paired(tmp_path: Path) -> None:
     """Their order may differ from run to run."""
+    report_of(tmp_path, {name: {"elm": mean_of([0.5, 0.7])} for name in ("Standalone", "FedAvg")})
     for name in ("Standalone", "FedAvg"):
-        report_of(tmp_path, {name: {"elm": mean_of([0.5, 0.7])}})
         with_cases(tmp_path / name, "elm", {"0": 0.5, "1": 0.7})
     assert gain_of(write_report([tmp_path]), "FedAvg")["paired"] is False
 

@@ -35,7 +35,9 @@ def test_no_page_loads_or_runs_anything_and_names_are_text_on_each(consortium: P
             assert tag not in ("script", "link", "img", "iframe", "object")
             assert not {"src", "srcset"} & set(attributes)
             # A hospital's page lies beside the report.
-            assert re.fullmatch(r"|site_reports/[\w-]+\.html", attributes.get("href") or "")
+            link = attributes.get("href") or "."
+            assert re.fullmatch(r"\.|site_reports/[\w-]+\.html", link)
+            assert (file.parent / link).exists()
             assert not [name for name in attributes if name.startswith("on")]
             if "http-equiv" in attributes:
                 policies.append(attributes["content"] or "")
