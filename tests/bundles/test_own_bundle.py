@@ -21,7 +21,7 @@ from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 from monai_fairfl import read_ledger
 
 PAGE = (CHECKOUT / "docs" / "own_bundle.md").read_text()
-METHODS = ["CGSV", "FedLWR", "FedISM", "Ditto", "FedCI"]
+METHODS = ["FedLWR", "FedISM", "Ditto"]
 
 
 @pytest.fixture
