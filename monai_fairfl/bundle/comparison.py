@@ -187,7 +187,7 @@ class Comparison:
             write_atomically(file, content)
         federation = self.federation
         trainings = [self._training(cell) for cell in self.cells]
-        most, threads = len(federation.names), federation.settings.threads
+        most, threads = len(federation.sites), federation.settings.threads
         failed = run_trainings(trainings, federation.jobs, done, most, threads)
         finished = [cell.folder for cell in self.cells if cell.title not in failed]
         return write_comparison(self.out, plan, finished, failed)
@@ -195,7 +195,7 @@ class Comparison:
     def _plan(self) -> dict[str, Any]:
         """All that decides the numbers, plain JSON: a resumed comparison has the same."""
         settings = self.federation.settings
-        config = self.federation.runs.config()
+        config = self.federation.config()
         plan = {name: config[name] for name in ("package", "bundle", "files", "data")}
         plan |= {"strategies": self.names, "seeds": self.seeds, "folds": settings.folds}
         plan |= {name: config[name] for name in ("rounds", "local_epochs", "overrides")}
@@ -230,10 +230,10 @@ class Comparison:
             lists |= files_to_write(shared, federation.digests)
             check = None
             with TemporaryDirectory() as place:
-                for site in federation.names:
+                for site in federation.sites:
                     made, file = (Path(each, f"{site}.json") for each in (place, cell.datalists))
                     if not file.exists():
-                        federation.runs.listed(site, made)
+                        federation.listed(site, made)
                         lists |= {file: made.read_bytes()} if made.exists() else {}
         return lists
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,12 +56,11 @@ def calling_parser() -> ConfigParser | None:
     """
     for frame, _ in traceback.walk_stack(inspect.currentframe()):
         caller = frame.f_locals.get("self")
+        # A workflow has a parser. A ConfigParser must not be asked: its attributes are its keys.
+        if not isinstance(caller, ConfigParser):
+            caller = getattr(caller, "parser", None)
         if isinstance(caller, ConfigParser):
             return caller
-        # A workflow has a parser. A ConfigParser must not be asked: its attributes are its keys.
-        parser = getattr(caller, "parser", None)
-        if isinstance(parser, ConfigParser):
-            return parser
     return None
 
 
@@ -71,13 +71,9 @@ def calling_config_files() -> tuple[str, ...]:
     knows these.
     """
     parser = calling_parser()
-    if parser is None:
-        return ()
-    for frame, _ in traceback.walk_stack(inspect.currentframe()):
-        workflow = frame.f_locals.get("workflow")
-        if getattr(workflow, "parser", None) is parser:
-            files = ensure_tuple(frame.f_locals.get("config_file") or ())
-            return tuple(str(file) for file in files)
+    for frame, _ in traceback.walk_stack(inspect.currentframe()) if parser is not None else ():
+        if getattr(frame.f_locals.get("workflow"), "parser", None) is parser:
+            return tuple(map(str, ensure_tuple(frame.f_locals.get("config_file") or ())))
     return ()
 
 
@@ -98,26 +94,16 @@ def train_config(
         ConfigError: when a file is missing, an override names nothing in them, or is not plain.
     """
     names = ensure_tuple(config)
-    files = [bundle_root / name for name in names]
-    contents = []
-    for file in files:
-        if not file.exists():
-            raise ConfigError(f"{file} does not exist: {_hint_for_missing_file(bundle_root)}")
-        try:
-            contents.append(_content_of(file))
-        except Exception as error:  # of JSON, of YAML
-            raise ConfigError(f"{file} is not a configuration: {in_words(error)}") from error
-    parser = merged(contents)
+    parser = merged([read_keys(bundle_root / name) for name in names])
     for key, value in overrides.items():
-        if not _is_plain(value):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"override {key!r} is a {type(value).__name__}, built here and not at the sites: "
-                "write what has a _target_ or a $ into a file, and name it after train.json in "
-                "--config"
-            )
+                f"override {key!r} is a {type(value).__name__}: write it into a file of --config"
+            ) from error
         if not can_hold(key, parser):
-            keys: dict[str, Any] = parser.config  # type: ignore[assignment]
-            hint = did_you_mean(key.partition("#")[0], list(keys))
+            hint = did_you_mean(key.partition("#")[0], parser.get())
             raise ConfigError(f"override {key!r} names nothing in {', '.join(names)}{hint}")
         parser[key] = value
     return parser
@@ -125,19 +111,30 @@ def train_config(
 
 def merged(contents: Sequence[Mapping[str, Any]]) -> ConfigParser:
     """The configuration of several files' contents, of which a later one counts more."""
-    all_of_them = ConfigParser({})
+    parser = ConfigParser({})
     for content in contents:
         for key, value in content.items():
-            merge_kv(all_of_them, key, value)
-    parser = ConfigParser()
-    parser.read_config(dict(all_of_them.get()))
+            merge_kv(parser, key, value)
     return parser
 
 
-def _content_of(file: Path) -> dict[str, Any]:
-    """What a configuration file holds, which the caller may change; it is read once."""
-    found = file.stat()
-    return copy.deepcopy(_loaded(file, found.st_mtime_ns, found.st_size))
+def read_keys(file: Path, must: bool = True) -> dict[str, Any]:
+    """What a configuration file holds, which the caller may change; it is read once.
+
+    Args:
+        file: to read.
+        must: whether there must be such a file; else there are no keys.
+
+    Raises:
+        ConfigError: there is no such file, or it is damaged.
+    """
+    if not must and not file.is_file():
+        return {}
+    try:
+        found = file.stat()
+        return copy.deepcopy(_loaded(file, found.st_mtime_ns, found.st_size))
+    except Exception as error:  # of the disk, of JSON, of YAML
+        raise ConfigError(f"{file} is no configuration file: {in_words(error)}") from error
 
 
 @lru_cache(maxsize=64)
@@ -155,9 +152,7 @@ def read_configs(bundle_root: Path, names: Sequence[str]) -> ConfigParser:
         bundle_root: folder of the bundle.
         names: of the files, relative to ``bundle_root``; missing files are left out.
     """
-    files = [bundle_root / name for name in names]
-    parser = ConfigParser()
-    parser.read_config([str(file) for file in files if file.is_file()])
+    parser = merged([read_keys(bundle_root / name, must=False) for name in names])
     # A parser that runs has done this, too, so that both can be compared.
     parser.resolve_macro_and_relative_ids()
     return parser
@@ -193,7 +188,7 @@ def full_run_of(bundle_root: Path) -> Any:
     >>> full_run_of(find_bundle("prostate_mri_segmentation"))["rounds"]
     100
     """
-    return _keys_if_any(bundle_root / FEDERATE).get("full_run")
+    return read_keys(bundle_root / FEDERATE, must=False).get("full_run")
 
 
 def takes_any_folder(bundle_root: Path) -> bool:
@@ -203,21 +198,7 @@ def takes_any_folder(bundle_root: Path) -> bool:
     >>> takes_any_folder(find_bundle("prostate_mri_segmentation"))
     False
     """
-    return bool(_keys_if_any(bundle_root / FEDERATE).get("any_folder"))
-
-
-def read_keys(file: Path) -> dict[str, Any]:
-    """The JSON object in a configuration file.
-
-    Raises:
-        ConfigError: there is no such file, or it is damaged.
-    """
-    try:
-        return _content_of(file)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {in_words(error)}") from error
-    except ValueError as error:
-        raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error
+    return bool(read_keys(bundle_root / FEDERATE, must=False).get("any_folder"))
 
 
 def read_metadata(bundle_root: Path) -> dict[str, Any]:
@@ -226,16 +207,11 @@ def read_metadata(bundle_root: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is damaged.
     """
-    return _keys_if_any(bundle_root / METADATA)
-
-
-def _keys_if_any(file: Path) -> dict[str, Any]:
-    """As :func:`read_keys`; no keys where there is no such file."""
-    return read_keys(file) if file.is_file() else {}
+    return read_keys(bundle_root / METADATA, must=False)
 
 
 def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> None:
-    """Compare the recipe's bundle with the folder's metadata and the running configuration's.
+    """Compare the recipe's bundle with the folder's metadata.
 
     Args:
         model: name of the model's file, for messages.
@@ -245,40 +221,15 @@ def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> N
     Raises:
         ConfigError: when the model is of another bundle.
     """
-    descriptions = [read_metadata(bundle_root)]
-    running = calling_parser()
-    if running is not None and "_meta_" in running:
-        descriptions.append(running["_meta_"])
-    for metadata in descriptions:
-        name = metadata.get("name", recipe.bundle)
-        if name != recipe.bundle:
-            raise ConfigError(
-                f"{model} is a model of the bundle {recipe.bundle!r}, and {bundle_root} is "
-                f"{name!r}: use the bundle of the model"
-            )
-
-
-def _hint_for_missing_file(bundle_root: Path) -> str:
-    """What to give in place of a configuration file that does not exist."""
-    present = sorted(bundle_root.glob("configs/*"))
-    if not present:
-        return "--bundle_root must be the folder of a MONAI bundle"
-    names = ", ".join(str(file.relative_to(bundle_root)) for file in present)
-    return f"config is relative to the bundle, which has {names}"
+    name = read_metadata(bundle_root).get("name", recipe.bundle)
+    if name != recipe.bundle:
+        raise ConfigError(f"{model} is of {recipe.bundle!r}, not of {name!r}: use its bundle")
 
 
 def can_hold(key: str, parser: ConfigParser) -> bool:
     """Whether a key is in the configuration, or may be added to a section that is."""
     section = key.rpartition("#")[0]
     return key in parser or (section != "" and section in parser)
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return all(_is_plain(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(item) for item in value)
-    return value is None or isinstance(value, (str, int, float))
 
 
 def input_shape(bundle_root: Path) -> tuple[int, ...]:
@@ -289,13 +240,12 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
     """
     from monai.bundle.scripts import _get_fake_spatial_shape
 
-    file = bundle_root / METADATA
     try:
-        image = read_keys(file)["network_data_format"]["inputs"]["image"]
-        channels = int(image["num_channels"])
+        image = read_metadata(bundle_root)["network_data_format"]["inputs"]["image"]
         spatial = _get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64)
-        return (1, channels, *spatial)
-    except (OSError, ConfigError, ValueError, KeyError) as error:
+        return (1, int(image["num_channels"]), *spatial)
+    except (ValueError, KeyError) as error:
+        file = bundle_root / METADATA
         raise ConfigError(
             f"{file} must give network_data_format.inputs.image with its shape: {error!r}"
         ) from error
@@ -321,11 +271,8 @@ def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
     >>> settings_of_files({"values": None, "stereo": False, "size": [64, 64]})
     {'stereo': False}
     """
-    found = {}
-    for name in ("values", "stereo", "field_of_view"):
-        if overrides.get(name) not in (None, {}):
-            found[name] = overrides[name]
-    return found
+    given = {name: overrides.get(name) for name in ("values", "stereo", "field_of_view")}
+    return {name: value for name, value in given.items() if value not in (None, {})}
 
 
 @contextmanager

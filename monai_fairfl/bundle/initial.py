@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,13 @@ import torch
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import TRAIN
+from monai_fairfl.bundle.site import evaluation_files
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
-from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files, read_recipe
+from monai_fairfl.model_files.parts import acts
+from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.run.resuming import FullRun
 from monai_fairfl.utils.files import read_state_dict, sha256_of
-
-logger = logging.getLogger(__name__)
 
 
 def initial_model(
@@ -75,6 +74,7 @@ def bundle_recipe(
     everybody: SiteSettings,
     sites: Mapping[str, Mapping[str, Any]],
     full_run: Mapping[str, Any] | None,
+    digests: Mapping[str, str],
 ) -> ModelRecipe | None:
     """The recipe of the models that a federation of this bundle trains.
 
@@ -84,48 +84,46 @@ def bundle_recipe(
         sites: site -> its own overrides, and ``"config"``, its own files. The values that a site
             trains with instead of those of all go into the recipe.
         full_run: of the bundle, its ``rounds`` and ``local_epochs``; ``None``: it names none.
+        digests: as of :func:`digests_of_configs`.
 
     Returns:
         The recipe; ``None`` where the bundle declares none.
+
+    Raises:
+        ConfigError: as :func:`~monai_fairfl.bundle.configuration.train_config`.
     """
     recipe = _declared_recipe(root, everybody)
-    if recipe is None:
-        return None
     values_of_sites = {}
     for site, additions in sites.items():
         of_site = _declared_recipe(root, everybody.for_site(additions))
-        other = {}
-        for key, value in (of_site.values if of_site else {}).items():
-            if value != recipe.values.get(key):
-                other[key] = value
-        if other:
-            values_of_sites[site] = other
-    recipe = replace(recipe, files=digests_of_files(root, everybody.config), sites=values_of_sites)
+        if recipe is None or of_site is None:
+            continue
+        own = {k: value for k, value in of_site.values.items() if value != recipe.values.get(k)}
+        if own:
+            values_of_sites[site] = own
+    if recipe is None:
+        return None
+    files = {name: digests.get(name) or digests[Path(name).name] for name in everybody.config}
+    recipe = replace(recipe, files=files, sites=values_of_sites)
+    training: dict[str, Any] = {}
     if not recipe.values:
         # Which values decide what a model gives is not known: whatever was given may.
-        own = _given_values(everybody.overrides)
-        if own:
-            recipe = recipe.trained(overrides=own)
-        of_sites = {site: _given_values(additions) for site, additions in sites.items()}
-        if any(of_sites.values()):
-            of_sites = {site: values for site, values in of_sites.items() if values}
-            recipe = recipe.trained(overrides_of_sites=of_sites)
-    recipe = recipe.trained(local_epochs=everybody.local_epochs)
+        given = {site: _given_values(additions) for site, additions in sites.items()}
+        training["overrides"] = _given_values(everybody.overrides)
+        training["overrides_of_sites"] = {site: own for site, own in given.items() if own}
+    training = {name: values for name, values in training.items() if values}
+    training["local_epochs"] = everybody.local_epochs
     full = FullRun.read(full_run)
     if full is not None:
-        length = {"rounds": full.rounds, "local_epochs": full.local_epochs}
-        recipe = recipe.trained(full_run=length)
-    return recipe
+        training["full_run"] = {"rounds": full.rounds, "local_epochs": full.local_epochs}
+    return recipe.trained(**training)
 
 
 def _given_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides without what a split or a place is, or what a configuration would carry out."""
-    found = {}
-    for key, value in overrides.items():
-        of_the_data = key.startswith("split_") or key in ("config", "dataset_dir", "datalist_file")
-        if not of_the_data and not acts(value):
-            found[key] = value
-    return found
+    names = [name for name in overrides if not name.startswith("split_")]
+    of_files = ("config", "dataset_dir", "datalist_file")
+    return {n: overrides[n] for n in names if n not in of_files and not acts(overrides[n])}
 
 
 def _declared_recipe(root: Path, settings: SiteSettings) -> ModelRecipe | None:
@@ -136,37 +134,17 @@ def _declared_recipe(root: Path, settings: SiteSettings) -> ModelRecipe | None:
     return recipe
 
 
-def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None:
-    """Report an initial model that was trained with other values than a federation trains with.
-
-    Args:
-        file: of the initial model; without a recipe in it, nothing is reported.
-        recipe: of the federation's models; ``None``: unknown.
-    """
-    previous = read_recipe(file)
-    if previous is None or recipe is None:
-        return
-    before, now = ({"bundle": each.bundle, **each.values} for each in (previous, recipe))
-    for key, value in now.items():
-        if key in before and before[key] != value:
-            words = "%s was trained with %s %r, and this federation trains with %r"
-            logger.warning(words, file, key, before[key], value)
-
-
-def digests_of_configs(bundle_root: Path, others: Sequence[str] = ()) -> dict[str, str]:
-    """Name -> SHA-256 of every configuration file of a bundle, for the ``settings.json`` of a run.
+def digests_of_configs(bundle_root: Path, config: Sequence[str] = ()) -> dict[str, str]:
+    """Name -> SHA-256 of the files that decide training and scores, for a run's ``settings.json``.
 
     Args:
         bundle_root: the bundle.
-        others: files of the training's configuration, relative to the bundle; those that lie
+        config: files of the training's configuration, relative to the bundle; those that lie
             elsewhere than in its ``configs`` are named as they are here.
     """
-    folder = bundle_root / "configs"
     files = {}
-    for ending in ("json", "yaml", "yml"):
-        files.update({file.name: file for file in sorted(folder.glob(f"*.{ending}"))})
-    for name in others:
+    for name in [*config, *evaluation_files(bundle_root)]:
         file = bundle_root / name
-        if file.parent.absolute() != folder.absolute() and file.is_file():
-            files[name] = file
-    return {name: sha256_of(file) for name, file in files.items()}
+        if file.is_file():
+            files[file.name if Path(name).parent == Path("configs") else name] = sha256_of(file)
+    return files

@@ -26,6 +26,7 @@ from monai_fairfl.server.settings import (
     TRAINING,
     RunSettings,
 )
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.settings import (
     BUNDLE,
     JOB,
@@ -44,6 +45,9 @@ GROUPS = (DATA, TRAINING, PROCESSES, METHOD, LAST_MILE, SERVER, EVALUATION, OUTP
 """Headings of the page of keys, in its order."""
 
 ANYBODY = (LEAD, JOB, SITE)
+ALL = (*ANYBODY, BUNDLE)
+
+BEST_DEVICE = "$'cuda' if torch.cuda.is_available() else 'cpu'"
 
 
 @dataclass(frozen=True)
@@ -66,19 +70,11 @@ class SiteSettings(CheckedSettings):
     {'size': [64, 64], 'channel': 1}
     """
 
-    config: str | Sequence[str] = setting(TRAIN, TRAINING, TRAINS, by=(*ANYBODY, BUNDLE))
+    config: str | Sequence[str] = setting(TRAIN, TRAINING, TRAINS, by=ALL)
     overrides: Mapping[str, Any] = setting({}, TRAINING, TRAINS, FREE, by=ANYBODY)
-    local_epochs: int = setting(
-        1, TRAINING, TRAINS, FREE, allowed="[1, inf)", by=(*ANYBODY, BUNDLE)
-    )
-    device: str = setting(
-        "cpu",
-        PROCESSES,
-        FREE,
-        written="$'cuda' if torch.cuda.is_available() else 'cpu'",
-        by=ANYBODY,
-    )
-    amp: bool = setting(False, PROCESSES, TRAINS, by=(*ANYBODY, BUNDLE))
+    local_epochs: int = setting(1, TRAINING, TRAINS, FREE, allowed="[1, inf)", by=ALL)
+    device: str = setting("cpu", PROCESSES, FREE, written=BEST_DEVICE, by=ANYBODY)
+    amp: bool = setting(False, PROCESSES, TRAINS, by=ALL)
     # File of the model that the site trained alone, a candidate of the last mile; empty: none.
     alone: str = setting("", "", by=(SITE,))
 
@@ -93,11 +89,10 @@ class SiteSettings(CheckedSettings):
         Args:
             additions: overrides of the site, and ``"config"``, files in place of those of all.
         """
-        overrides = dict(self.overrides)
-        for key, value in additions.items():
-            if key != "config":
-                overrides[key] = value
-        return replace(self, config=additions.get("config", self.config), overrides=overrides)
+        # The folder is written as the bundle's own paths need it.
+        own = {key: additions[key] for key in additions if key not in ("config", "dataset_dir")}
+        config = additions.get("config", self.config)
+        return replace(self, config=config, overrides={**self.overrides, **own})
 
     def of_client(self) -> dict[str, Any]:
         """The settings that a client has under any engine."""
@@ -174,7 +169,7 @@ class Settings(SiteSettings, RunSettings):
     seeds: Sequence[int] | None = setting(None, TRAINING, FREE, by=(LEAD,))
     folds: int | None = setting(None, TRAINING, FREE, allowed="[2, inf)", by=(LEAD,))
     full_run: Any = setting("bundle", TRAINING, FREE, written=None, by=(LEAD, BUNDLE))
-    devices: Sequence[str] | None = setting((), PROCESSES, FREE, by=(LEAD,))
+    devices: Sequence[str] = setting((), PROCESSES, FREE, by=(LEAD,))
     jobs: int | str | None = setting(1, PROCESSES, FREE, written="auto", by=(LEAD,))
     strategy: Any = setting(
         "FedAvg", METHOD, FREE, written={"_target_": "monai_fairfl.strategies.FedAvg"}, by=(LEAD,)
@@ -192,12 +187,10 @@ class Settings(SiteSettings, RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.jobs not in (None, "auto"):
+            check_value("jobs, if not 'auto',", self.jobs, "int", "[1, inf)")
         if self.trained_alone is not None and not self.adapt_epochs:
-            raise ConfigError(
-                f"trained_alone names candidates of the last mile ({self.trained_alone}), which "
-                "adapt_epochs switches on: give adapt_epochs, such as 10, or leave "
-                "trained_alone out"
-            )
+            raise ConfigError(f"trained_alone {self.trained_alone} needs adapt_epochs, such as 10")
 
 
 def rows_of(who: str, kind: type[CheckedSettings] = Settings) -> dict[str, Field[Any]]:
@@ -206,11 +199,12 @@ def rows_of(who: str, kind: type[CheckedSettings] = Settings) -> dict[str, Field
     >>> [name for name, row in rows_of("lead").items() if row.metadata["group"] == "Last mile"]
     ['adapt_epochs', 'adapt_rate', 'adapt_fuse', 'trained_alone']
     """
-    rows = [row for row in fields(kind) if who in row.metadata["by"]]  # type: ignore[arg-type]
-    order = ("", *GROUPS)
-    return {
-        row.name: row for row in sorted(rows, key=lambda row: order.index(row.metadata["group"]))
-    }
+    found = {}
+    for group in ("", *GROUPS):
+        for row in fields(kind):  # type: ignore[arg-type]
+            if row.metadata["group"] == group and who in row.metadata["by"]:
+                found[row.name] = row
+    return found
 
 
 def federate_config(own: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +228,7 @@ def federate_config(own: Mapping[str, Any]) -> dict[str, Any]:
     content.update(own)
     target = {"_target_": "monai_fairfl.BundleFederation.from_config"}
     content["federation"] = {**target, **{name: f"@{name}" for name in rows}}
-    content["initialize"] = ["$check_config(@bundle_root)"]
+    content["initialize"] = ["$check_config()"]
     content["run"] = ["$@federation.run()"]
     return content
 
@@ -251,8 +245,7 @@ def recipe_file(bundle: Path, name: str) -> Path:
     """
     files = {file.stem[9:]: file for file in bundle.glob("configs/federate_*.json")}
     if name not in files:
-        known = f"name {' or '.join(sorted(files))}, or leave" if files else "leave"
-        raise ConfigError(f"{bundle} has no recipe {name!r}: {known} --recipe out")
+        raise ConfigError(f"{bundle} has the recipes {sorted(files)}, and not --recipe {name!r}")
     return files[name]
 
 
@@ -260,14 +253,5 @@ def quick_file(bundle: Path) -> Path:
     """The bundle's overlay of ``federate.json`` for a first look of minutes.
 
     It has fewer rounds, smaller images and a smaller network.
-
-    Raises:
-        ConfigError: when the bundle has none.
     """
-    file = bundle / "configs" / "quick.json"
-    if not file.is_file():
-        raise ConfigError(
-            f"{file} does not exist: a first look needs its rounds, local_epochs and overrides; "
-            "write them there, or give --rounds, --local-epochs and --overrides"
-        )
-    return file
+    return bundle / "configs" / "quick.json"

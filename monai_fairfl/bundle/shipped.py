@@ -42,22 +42,11 @@ def find_bundle(name: str) -> Path:
     ...
     monai_fairfl.errors.ConfigError: no shipped bundle has the name 'prostat': the ...
     """
-    names = bundle_names()
-    if name not in names:
+    if name not in bundle_names():
         raise ConfigError(
-            f"no shipped bundle has the name {name!r}: the shipped bundles are "
-            f"{' and '.join(names)}"
+            f"no shipped bundle has the name {name!r}: the shipped bundles are {bundle_names()}"
         )
     return _home() / name
-
-
-def is_shipped(bundle_root: Path) -> bool:
-    """Whether a folder is a shipped bundle itself, and no copy of one.
-
-    >>> is_shipped(find_bundle("prostate_mri_segmentation")), is_shipped(Path("/nowhere"))
-    (True, False)
-    """
-    return bundle_root.resolve().parent == _home().resolve()
 
 
 def locate_bundle(bundle: str) -> Path:
@@ -79,16 +68,12 @@ def locate_bundle(bundle: str) -> Path:
     ...
     monai_fairfl.errors.ConfigError: bundle '/nowhere' is neither a folder with configs/ here ...
     """
-    names = bundle_names()
-    if bundle in names:
-        return find_bundle(bundle)
-    folder = Path(bundle).absolute()
-    if not (folder / "configs").is_dir():
+    root = _home() / bundle if bundle in bundle_names() else Path(bundle).absolute()
+    if not (root / "configs").is_dir():
         raise ConfigError(
-            f"bundle {bundle!r} is neither a folder with configs/ here nor one of "
-            f"{', '.join(names)}"
+            f"bundle {bundle!r} is neither a folder with configs/ here nor one of {bundle_names()}"
         )
-    return folder
+    return root
 
 
 def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:
@@ -105,8 +90,7 @@ def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:
     >>> (root / "configs" / "train.json").exists()
     True
     """
-    source = find_bundle(name)
-    target = Path(folder)
+    source, target = find_bundle(name), Path(folder)
     check_new(target)
     shutil.copytree(source, target, ignore=IGNORED, dirs_exist_ok=True)
     return target
@@ -118,17 +102,12 @@ def check_new(folder: Path) -> None:
     Raises:
         ConfigError: when it is there and not an empty folder.
     """
-    is_empty = folder.is_dir() and not any(folder.iterdir())
-    if folder.exists() and not is_empty:
-        raise ConfigError(
-            f"{folder} is there already and not an empty folder; name a new one, or delete it first"
-        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there already, and is no empty folder: name a new one")
 
 
 def _home() -> Path:
     """The folder of the bundles: inside an installed wheel, else at the top of the checkout."""
     package = Path(__file__).parents[1]
     installed = package / "_bundles"
-    if installed.is_dir():
-        return installed
-    return package.parent / "bundles"
+    return installed if installed.is_dir() else package.parent / "bundles"

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
-from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
@@ -20,7 +19,6 @@ from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.checks import check_cases
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
-from monai_fairfl.measurements.features import count_different, network_inputs
 from monai_fairfl.utils.files import private_folder
 
 EVALUATE = "configs/evaluate.json"
@@ -59,10 +57,9 @@ def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
     evaluation = evaluation_files(root)
     if not evaluation:
         return ("score",)
-    files = [file for file in (*TRAIN, *evaluation) if (root / file).exists()]
-    if HD95 not in configuration.train_config(root, {}, files):
-        return ("score", "test_score")
-    return ("score", "test_score", "test_hd95")
+    has_train = [file for file in TRAIN if (root / file).exists()]
+    has_hd95 = HD95 in configuration.train_config(root, {}, [*has_train, *evaluation])
+    return ("score", "test_score", *(["test_hd95"] if has_hd95 else []))
 
 
 def bundle_client(
@@ -110,11 +107,10 @@ def bundle_client(
     chosen = SiteSettings.of("bundle_client", settings)
     root = Path(bundle_root).absolute()
     folder = private_folder(Path(private).absolute())
-    datalist = Path(datalist_file or folder / "datalist.json")
     known = {
         "site": site,
         "group": "".join(name for name, sites in (groups or {}).items() if site in sites),
-        "datalist_file": str(datalist.absolute()),
+        "datalist_file": str(Path(datalist_file or folder / "datalist.json").absolute()),
         "ckpt_dir": str(folder / "models"),
         "output_dir": str(folder / "eval"),
         "cache_dir": str(folder / "cache"),
@@ -141,24 +137,6 @@ def bundle_client(
     )
 
 
-def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
-    """The number of different images of a site that a measurement of features compares.
-
-    Images are slices, windows or pictures, and at most 64.
-
-    Args:
-        client: of the site; it is built and let go.
-        site: its name.
-        data: ``"validation"`` or ``"training"``.
-    """
-    client.initialize({ExtraItems.CLIENT_NAME: site})
-    try:
-        engine = client.trainer if data == "training" else client.train_workflow.evaluator
-        return count_different(network_inputs(engine))
-    finally:
-        client.finalize()
-
-
 def check_files(
     bundle_root: Path,
     dataset_dir: str | Path,
@@ -178,21 +156,19 @@ def check_files(
     Raises:
         DataError: naming each file and fix.
     """
-    file = bundle_root / configuration.FEDERATE
-    if not file.exists():
-        return
-    parser = ConfigParser(configuration.read_keys(file))
-    parser["bundle_root"] = str(bundle_root)
+    keys = configuration.read_keys(bundle_root / configuration.FEDERATE, must=False)
+    parser = ConfigParser({**keys, "bundle_root": str(bundle_root)})
     check = configuration.parsed_value(parser, "check")
-    if check is not None:
-        given = configuration.settings_of_files(overrides)
-        if cases is not None:
-            given["cases"] = cases
-        # A check of somebody else's may not take these.
-        if getattr(check, "func", check) is check_cases:
-            for key in {"field_of_view", "size"}.intersection(model):
-                given.setdefault(key, model[key])
-        check(str(dataset_dir), **given)
+    if check is None:
+        return
+    given = configuration.settings_of_files(overrides)
+    if cases is not None:
+        given["cases"] = cases
+    # A check of somebody else's may not take these.
+    if getattr(check, "func", check) is check_cases:
+        seen = {key: model[key] for key in ("field_of_view", "size") if key in model}
+        given = {**seen, **given}
+    check(str(dataset_dir), **given)
 
 
 def listed_cases(
@@ -224,9 +200,8 @@ def listed_cases(
     parser["datalist_file"] = None if file is None else str(file)
     try:
         parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
+        return parts
     except Exception as error:  # whatever an expression of the bundle raises
-        cause = error.__cause__
-        if isinstance(cause, FairFLError):
-            raise cause from error
+        if isinstance(error.__cause__, FairFLError):
+            raise error.__cause__ from error
         raise DataError(f"{site_dir}: its cases cannot be listed: {in_words(error)}") from error
-    return parts

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.bundle.initial import digests_of_configs
-from monai_fairfl.bundle.runs import BundleRuns
-from monai_fairfl.bundle.trainings import deal_out, show_text
+from monai_fairfl.bundle.trainings import Training, deal_out, show_text
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Weights
 from monai_fairfl.run.checkpoint import Checkpoints
@@ -25,6 +24,9 @@ from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuation.run import value_run
+
+if TYPE_CHECKING:
+    from monai_fairfl.bundle.federation import BundleFederation
 
 STOPPED = "stopped; the same command with --resume True goes on"
 
@@ -40,11 +42,11 @@ class RunsValuer:
     Models that are trained for coalitions are common to all runs.
 
     Args:
-        runs: of the federation.
+        runs: the federation.
         histories: of the finished runs.
     """
 
-    runs: BundleRuns
+    runs: BundleFederation
     histories: Sequence[History]
 
     def value(self, valuations: Sequence[RunValuation]) -> None:
@@ -82,13 +84,12 @@ class RunsValuer:
             FederationError: when the training was stopped, or a coalition's failed.
         """
         runs = self.runs
-        pieces = {}
+        trainings = []
         for coalition, folder in coalitions.items():
             if coalition and self._model_of_finished_run(coalition, strategy or FedAvg()) is None:
-                pieces[folder.name] = partial(_train_apart, self, coalition, strategy, folder)
-        jobs = runs.jobs.workers(len(pieces) * len(runs.sites), runs.settings.threads)
-        rounds = dict.fromkeys(pieces, runs.settings.rounds)
-        found, stopped = deal_out([pieces], runs.jobs.devices_of(jobs), rounds)
+                work = partial(_train_apart, self, coalition, strategy, folder)
+                trainings.append(Training(folder.name, runs.settings.rounds, work))
+        found, stopped = deal_out(trainings, runs.jobs, len(runs.sites), runs.settings.threads)
         if stopped:
             raise FederationError(STOPPED)
         for title, result in found.items():

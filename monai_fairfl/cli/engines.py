@@ -168,7 +168,8 @@ def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
             known = done
             ended.wait(SECONDS_BETWEEN_LOOKS)
 
-    with RunsDisplay({name: rounds}) as display:
+    display = RunsDisplay({name: rounds})
+    with display:
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
         try:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from .afl import AFL as AFL
-from .base import ImagesNeeded as ImagesNeeded
 from .base import RoundResult as RoundResult
 from .base import Rounds as Rounds
 from .base import Strategy as Strategy

@@ -144,26 +144,6 @@ class RoundResult:
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ImagesNeeded:
-    """Images that a method's measurement needs of every client.
-
-    Args:
-        data: ``"validation"`` or ``"training"``.
-        least: fewest different images, as the network takes them: slices, windows or pictures.
-        instead: what else a user may do where a site has fewer, such as choosing another argument
-            of the strategy.
-
-    >>> needed = ImagesNeeded("validation", 3, "or use similarity='cosine'")
-    >>> f"{needed.least} {needed.data} images, {needed.instead}"
-    "3 validation images, or use similarity='cosine'"
-    """
-
-    data: str
-    least: int
-    instead: str
-
-
 class Strategy(Component, ABC):
     """The server's half of a method. A subclass writes :meth:`round` as the paper's algorithm.
 
@@ -223,9 +203,6 @@ class Strategy(Component, ABC):
 
     max_clients: ClassVar[float] = math.inf
     """Most clients of a round that the method can take."""
-
-    images_needed: ClassVar[ImagesNeeded | None] = None
-    """Images that its measurement needs of every client; ``None``: any number will do."""
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Value of the argument ``variant`` -> defaults of arguments that are ``None``."""

@@ -13,14 +13,11 @@ import numpy as np
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import Replies, normalise, uniform
-from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument, is_finite
 
 ByLayer = dict[str, np.ndarray]
 """layer -> numbers of the clients, shape (N,)."""
-
-LEAST_IMAGES = 4
-"""Different images that CKA needs: its unbiased estimate divides by n - 3."""
 
 TOLERANCE = 1e-12
 """A similarity this close to the upper limit counts as being at it."""
@@ -81,10 +78,6 @@ class FedLWR(Strategy):
                 )
         self.measurement = "cka" if self.similarity == "cka" else "feature_cosine"
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
-        if self.similarity == "cka":
-            data = "training" if self.variant == "paper" else "validation"
-            instead = "or use similarity='cosine', which takes any number of images"
-            self.images_needed = ImagesNeeded(data, LEAST_IMAGES, instead)  # type: ignore[misc]
 
     def round(self, clients: list[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).

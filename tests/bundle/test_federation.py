@@ -22,12 +22,12 @@ from helpers.linear_federation import in_place_of_training
 from helpers.made_once import MadeOnce
 from helpers.worker_clients import all_end, descendants_of
 
-from monai_fairfl import FairMonaiAlgo, read_ledger
+from monai_fairfl import read_ledger
 from monai_fairfl.bundle import initial_model
 from monai_fairfl.data import check_cases
-from monai_fairfl.errors import ConfigError, DataError, DataWarning
+from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.model_files import state_of_file
-from monai_fairfl.strategies import FedAvg, FedLWR
+from monai_fairfl.strategies import FedAvg
 
 ROUNDS = 4
 OF_CEDAR = {"cedar": {"slices_per_volume": 2}}
@@ -172,50 +172,3 @@ def test_an_image_that_two_sites_have_is_a_warning(hospitals: Path, tmp_path: Pa
         given.check_settings()
     [note] = [str(warning.message) for warning in caught]
     assert "alder/Case00.nii.gz" in note and "elm/Case01.nii.gz" in note
-
-
-def constant_site(root: Path, site: str) -> None:
-    """Every slice of a volume is the same: one more slice adds no information."""
-    for file in (root / site).glob("Case??.nii.gz"):
-        volume: Any = nib.load(file)
-        values = np.repeat(volume.get_fdata()[..., 4:5], volume.shape[2], axis=2)
-        nib.save(nib.Nifti1Image(values.astype(np.float32), volume.affine), file)
-
-
-def test_sites_with_too_few_different_images_are_a_warning_until_too_few_others_measure(
-    hospitals: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    root = tmp_path / "sites"
-    for site in ("alder", "elm", "oak"):
-        shutil.copytree(hospitals / "alder", root / site)
-    strategies = [FedAvg(), FedLWR()]
-    constant_site(root, "alder")
-    federation(root, tmp_path / "run", strategies).check_settings()
-    [warning] = [message for message in caplog.messages if "FedLWR" in message]
-    assert "alder has 1" in warning and "elm" not in warning
-    constant_site(root, "oak")
-    with pytest.raises(ConfigError, match="FedLWR.* 4 .*validation.*alder has 1, oak has 1"):
-        federation(root, tmp_path / "run", strategies).check_settings()
-    federation(root, tmp_path / "run", FedLWR(similarity="cosine")).check_settings()
-    # The paper's method compares training images.
-    one = {**OVERRIDES, "slices_per_volume": 1}
-    with pytest.raises(ConfigError, match="training"):
-        paper = FedLWR(variant="paper")
-        federation(root, tmp_path / "run", paper, overrides=one).check_settings()
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_client_that_only_counts_images_is_let_go(
-    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let_go = []
-    finalize = FairMonaiAlgo.finalize
-
-    def recorded(client: FairMonaiAlgo, *rest: Any) -> None:
-        let_go.append(client.client_name)
-        finalize(client, *rest)
-
-    monkeypatch.setattr(FairMonaiAlgo, "finalize", recorded)
-    federation(hospitals, tmp_path / "run", FedLWR(), site_names=["alder", "birch"], rounds=1).run()
-    # Once after its images were counted, once after the run.
-    assert sorted(let_go) == ["alder", "alder", "birch", "birch"]

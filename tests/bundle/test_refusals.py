@@ -26,7 +26,6 @@ from monai_fairfl.valuation import Retraining
 OF_THE_CONSTRUCTOR: list[tuple[dict[str, Any], str]] = [
     *[({"jobs": number}, f"jobs.*{number}") for number in (0, True, 1.5, "many")],
     ({"devices": "cuda:0"}, "devices.*'cuda:0'"),
-    ({"devices": ["gpu"]}, "devices.*'gpu'"),
     # MONAI reads --share_cases false as a text.
     *[
         ({name: "false"}, f"{name}.*'false'")
@@ -41,6 +40,7 @@ OF_THE_CONSTRUCTOR: list[tuple[dict[str, Any], str]] = [
     ({"trained_alone": "runs/alone"}, "runs/alone.*adapt_epochs"),
     ({"strategies": "FedAvgg"}, "'FedAvgg'"),
     ({"guards": ["TooLon"]}, "'TooLon'.*TooLong"),
+    ({"guards": "TooLong"}, "guards.*'TooLong'"),
 ]
 
 
@@ -66,8 +66,8 @@ class AtMostTwo(FedCI):
 
 GROUPS: list[tuple[Any, str]] = [
     ({"a": ["elm"], "b": ["yew"]}, "'b'.*'yew'"),
-    ({"a": ["elm"], "b": ["elm"]}, "'elm'.*'a'.*'b'"),
-    ({"a": ["elm", "elm"]}, "'elm'.*'a'"),
+    ({"a": ["elm"], "b": ["elm"]}, "'b'.*'elm'"),
+    ({"a": ["elm", "elm"]}, "'a'.*'elm'"),
     # A text would be a site for each of its letters.
     ({"a": "elm"}, "'a'.*'elm'"),
     ({"a": None}, "'a'.*None"),
@@ -79,7 +79,7 @@ OF_THE_CHECK: list[tuple[dict[str, Any], str]] = [
     *[({"groups": groups}, words) for groups, words in GROUPS],
     ({"site_names": ["lime"]}, "'lime'"),
     ({"site_names": []}, "site_names"),
-    ({"site_names": ["alder", "elm", "alder"]}, "'alder' twice"),
+    ({"site_names": ["alder", "elm", "alder"]}, "site_names.*'alder'"),
     ({"site_names": [3]}, "3"),
     ({"sites": {"ceder": {"channel": 1}}}, "'ceder'.*'cedar'"),
     ({"sites": {"cedar": {"learning_rte": 0.1}}}, "'learning_rte'"),
@@ -89,15 +89,14 @@ OF_THE_CHECK: list[tuple[dict[str, Any], str]] = [
     ({"config": ["configs/trian.json"]}, "trian.json"),
     ({"evaluate": ["global_scor"]}, "evaluate.*'global_scor'.*'global_score'"),
     ({"final": ["global_scor"]}, "final.*'global_scor'"),
-    # There is no average yet when a training is asked for.
-    ({"evaluate": ["cka"]}, "evaluate.*'cka'"),
     ({"devices": ["cuda:99"]}, "cuda:99"),
+    ({"devices": ["gpu"]}, "'gpu'"),
     ({"strategies": [FedAvg(), FedAvg()]}, "different"),
-    ({"strategies": FedCE(), "site_names": "elm"}, "FedCE.*2 sites.*1"),
+    ({"strategies": FedCE(), "site_names": "elm"}, "FedCE takes 2 .* 1"),
     ({"strategies": Thirsty()}, "'leave_one_out_eror'.*'leave_one_out_error'"),
     # The second strategy, or that of a valuation, is checked before the first one trains.
     ({"strategies": [FedAvg(), AtMostTwo()]}, "AtMostTwo.* 2 sites"),
-    ({"valuations": Retraining(strategy=AtMostTwo())}, "valuation.* 2 sites"),
+    ({"valuations": Retraining(strategy=AtMostTwo())}, "AtMostTwo.* 2 sites"),
     ({"strategies": [FedAvg(), FedGA()], "clients_per_round": 1, "min_clients": 1}, "FedGA.* 1"),
     ({"valuations": Retraining(strategy=CGSV()), "clients_per_round": 1, "min_clients": 1}, "CGSV"),
     ({"strategies": [FedAvg(), FedCE()], "buffers": "samples"}, "FedCE.*buffers"),
@@ -116,8 +115,8 @@ def test_faults_are_named_before_anything_is_trained(hospitals: Path, tmp_path: 
 def test_folders_that_hold_no_sites_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
-    for name, word in (("nothing", "exist"), ("file", "is a file"), ("empty", "no site")):
-        with pytest.raises(ConfigError, match=f"{name} .*{word}|{name} {word}"):
+    for name in ("nothing", "file", "empty"):
+        with pytest.raises(ConfigError, match=f"{name} holds no site"):
             federation(tmp_path / name, tmp_path / "run", FedAvg()).check_settings()
 
 
@@ -146,7 +145,7 @@ def test_a_training_that_cannot_be_read_or_does_not_score_is_named(tmp_path: Pat
         file.write_text(text)
         with pytest.raises(ConfigError, match=words):
             check()
-    with pytest.raises(ConfigError, match="folder of a MONAI bundle"):
+    with pytest.raises(ConfigError, match="train.json.*No such file"):
         initial_model(bundle / "configs")
 
 
@@ -160,31 +159,17 @@ def check_keys(**keys: Any) -> None:
         parser = ConfigParser(keys)
 
         def initialize(self) -> None:
-            check_config(str(BUNDLE))
+            check_config()
 
     Workflow().initialize()
 
 
-KEYS: list[tuple[dict[str, Any], str]] = [
-    ({"ronds": 5}, "'ronds'.*'rounds'"),
-    ({"strategy": {"_target_": "monai_fairfl.strategies.FedCa"}}, "strategies.FedCa'"),
-    ({"strategy": {"_target_": "FedCE"}}, "'monai_fairfl.strategies.FedCE'"),
-    ({"strategies": [{"_target_": "my_methds.Fair"}]}, "'my_methds'"),
-    ({"guards": "TooLong"}, "guards.*'TooLong'"),
-    ({"guards": [{"_target_": "TooLong"}]}, "'monai_fairfl.guards.TooLong'"),
-    ({"guards": [{"_target_": "monai_fairfl.guards.ToLong"}]}, "ToLong"),
-    ({"valuations": [{"_target_": "monai_fairfl.valuation.Retrainin"}]}, "Retrainin'"),
-]
-
-
-def test_keys_and_classes_that_do_not_exist_are_refused_with_those_that_were_meant() -> None:
-    for keys, words in KEYS:
-        with pytest.raises(ConfigError, match=words):
-            check_keys(**keys)
-    # An expression is left to MONAI; and without a configuration nothing is checked.
-    check_keys(strategies="$['FedAvg', 'FedCE']")
-    check_keys(strategies="FedAvg", rounds=2)
-    check_config("a folder that is not read")
+def test_keys_that_do_not_exist_are_refused_with_those_that_were_meant() -> None:
+    with pytest.raises(ConfigError, match="'ronds'.*'rounds'"):
+        check_keys(ronds=5)
+    # Without a configuration nothing is checked.
+    check_keys(strategies="FedAvg", rounds=2, _mine=3)
+    check_config()
 
 
 def test_a_mistake_on_the_command_line_ends_with_one_clear_line(

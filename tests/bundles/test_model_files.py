@@ -146,25 +146,6 @@ def test_models_of_a_federation_carry_the_recipe_of_their_own_site(
             assert recipe.training == {"strategy": strategy.name, "seed": 0, **run}
 
 
-def test_a_federation_that_begins_from_a_model_of_other_values_says_so(
-    trained: Path, bundle: Bundle, sites: Path, site: Path, tmp_path: Path, caplog: Any
-) -> None:
-    for size in ([32, 32], OTHER_SIZE):
-        BundleFederation(
-            str(bundle.root),
-            str(sites),
-            "FedAvg",
-            rounds=1,
-            run_dir=str(tmp_path / f"run{size[0]}"),
-            overrides={**bundle.small, "size": size},
-            site_names=[site.name],
-            min_clients=1,
-            initial=str(trained),
-            report=False,
-        ).run()
-        assert ("size [32, 32]" in caplog.text) == (size != [32, 32])
-
-
 # --- exports
 
 

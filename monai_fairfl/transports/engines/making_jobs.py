@@ -19,7 +19,6 @@ from monai_fairfl.bundle.initial import (
     bundle_recipe,
     digests_of_configs,
     initial_model,
-    warn_of_other_training,
 )
 from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
@@ -115,12 +114,11 @@ def start_of(job: Job) -> Start:
     with own_random_state(job.run["seed"]):
         weights, spec = initial_model(root, overrides, job.initial_ckpt or None, config)
     full_run = configuration.full_run_of(root)
-    recipe = bundle_recipe(root, of_all, {}, full_run)
-    if job.initial_ckpt:
-        warn_of_other_training(job.initial_ckpt, recipe)
+    files = digests_of_configs(root, config)
+    recipe = bundle_recipe(root, of_all, {}, full_run, files)
     asked = {
         "bundle": root.name,
-        "files": digests_of_configs(root, config),
+        "files": files,
         **of_all.training(),
         "full_run": full_run,
     }
