@@ -277,6 +277,11 @@ def check_sites(
     files = sorted_out(roots, inspections.values())
     if inspections:
         logger.info("the sites' folders: %s", count_of_files(files))
+    # The check of a site has named the copies within it.
+    named = set()
+    for name, inspection in inspections.items():
+        named.update(check_duplicates({name: inspection}))
     for note in [*check_duplicates(inspections), *check_label_values(inspections)]:
-        warnings.warn(note, DataWarning, stacklevel=2)
+        if note not in named:
+            warnings.warn(note, DataWarning, stacklevel=2)
     return {name: digests_of_cases(inspection) for name, inspection in inspections.items()}
