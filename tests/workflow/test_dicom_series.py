@@ -104,6 +104,15 @@ def test_series_that_would_have_one_name_are_told_apart_by_number_and_uid(tmp_pa
     assert len(cases.images) == 3
 
 
+def test_an_identifier_never_leads_out_of_the_folder(tmp_path: Path) -> None:
+    for number in range(2):
+        uid = f"../../{number}"
+        write_series(tmp_path / "in", names=f"{number}_{{}}.dcm", SeriesInstanceUID=uid)
+    for case in found(tmp_path / "in"):
+        assert case.image and "/" not in case.name
+        assert Path(case.image).resolve().is_relative_to(tmp_path / "out")
+
+
 # --- files that the system refuses
 
 
