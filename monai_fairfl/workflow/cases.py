@@ -89,8 +89,7 @@ class Case:
 
     def skip(self, problem: str) -> None:
         """Record why the image cannot be used."""
-        self.image = ""
-        self.status = "skipped"
+        self.image, self.status = "", "skipped"
         self.note(problem)
 
     def flag(self, remark: str) -> None:

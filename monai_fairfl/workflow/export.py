@@ -51,9 +51,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     """
     model, out, root = Path(model), Path(out), Path(bundle_root)
     if out.suffix not in (".ts", ".onnx", ""):
-        raise ConfigError(
-            f"{out} must end in .ts or .onnx, or be a folder's name without an ending"
-        )
+        raise ConfigError(f"{out} must end in .ts or .onnx, or be a folder without an ending")
     if out.exists():
         raise ConfigError(f"{out} is there already: name another file, or delete it first")
     recipe = model_file.read_recipe(model)

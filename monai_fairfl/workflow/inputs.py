@@ -308,7 +308,8 @@ def dicom_cases(
         # pydicom raises many kinds of errors for broken files, also when a tag is first used.
         try:
             header = dcmread(path, stop_before_pixels=True, force=True, specific_tags=TAGS)
-            uid = header.SeriesInstanceUID
+            # It names files, as the number does.
+            uid = str(header.SeriesInstanceUID).replace(os.sep, "_")
             kind, description = header.get("Modality"), str(header.get("SeriesDescription") or "")
         except Exception as error:
             cases.append(_unreadable(folder, path, error))
@@ -325,15 +326,16 @@ def dicom_cases(
     for uid, headers in found.items():
         paths = tuple(header.filename for header in headers)
         parent = Path(os.path.commonpath([Path(path).parent for path in paths]))
-        number, parts = headers[0].get("SeriesNumber") or "", parent.relative_to(folder).parts
+        parts = parent.relative_to(folder).parts
+        number = str(headers[0].get("SeriesNumber") or "").replace(os.sep, "_")
         names = ["_".join(parts), "_".join([*parts, f"series{number}"]), "_".join([*parts, uid])]
         taken = {case.name for case in cases}
         name = next(name for name in names if name and name not in taken)
         case = Case(name, source=str(parent), files=paths)
-        case.results["series_instance_uid"] = uid
+        case.results["series_instance_uid"] = headers[0].SeriesInstanceUID
         case.results["series_description"] = str(headers[0].get("SeriesDescription") or "")
         cases.append(case)
-        _convert(case, headers, modality, scratch)
+        _convert(case, headers, modality, scratch / f"{uid}.nii")
         # Files beside the series may be its first or last slices.
         parents = {Path(path).parent for path in paths}
         beside = [path.name for path in unreadable if path.parent in parents]
@@ -355,9 +357,8 @@ def _is_dicom(path: Path) -> bool:
         return image_files.may_be_dicom(path.name)
 
 
-def _convert(case: Case, headers: Sequence[Any], modality: str, scratch: Path) -> None:
+def _convert(case: Case, headers: Sequence[Any], modality: str, path: Path) -> None:
     """Give the case its files in order and its image, or note why there is none."""
-    path = scratch / f"{headers[0].SeriesInstanceUID}.nii"
     try:
         in_order = _in_order(headers, modality)
         case.files = tuple(header.filename for header in in_order)
@@ -369,7 +370,7 @@ def _convert(case: Case, headers: Sequence[Any], modality: str, scratch: Path) -
         case.image = str(path)
         _check_volume(case)
     except OSError as error:
-        case.skip(f"{error}; make room in {scratch.parent}, or name another folder of outputs")
+        case.skip(f"{error}; make room in {path.parents[1]}, or name another folder of outputs")
     except Exception as error:  # of pydicom and highdicom, too
         case.skip(why_unreadable(error, "export it again, uncompressed, an image a file"))
 

@@ -247,9 +247,7 @@ def overlay_of(recipe: ModelRecipe, bundle_root: Path, config: ConfigParser) -> 
         elif section == INFERER and section not in config:
             key = "inferer#inferer" if "inferer#inferer" in config else "inferer"
         if key not in config:
-            raise ConfigError(
-                f"a configuration of {bundle_root} has no {key}, which this model brings: add it"
-            )
+            raise ConfigError(f"{bundle_root} has no {key}, which this model brings: add it")
         overlay[key] = content
         # The values that only the parts of the training know, as its configuration had them.
         for name in recipe.parts[section]["values"]:
@@ -442,12 +440,10 @@ class ModelValues:
             if running is not None:
                 self._require_unchanged(sections, config, running)
 
-    def _require_unchanged(
-        self, sections: Collection[str], own: ConfigParser, running: ConfigParser
-    ) -> None:
+    def _require_unchanged(self, names: set[str], own: ConfigParser, used: ConfigParser) -> None:
         """Refuse changed sections; note what may differ, such as the overlap of windows."""
-        for section in sorted(sections):
-            for key, bundle, here in changes_of(section, own.get(section), running.get(section)):
+        for section in sorted(names):
+            for key, bundle, here in changes_of(section, own.get(section), used.get(section)):
                 self.by_hand[key] = {"here": here, "bundle": bundle}
                 if not FREE_INFERER_ARGUMENT.search(key) and section not in self.own_values:
                     raise ConfigError(
@@ -658,13 +654,11 @@ def join_processes() -> None:
     >>> join_processes()  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: multi_gpu_train.json and multi_gpu_evaluate.json need...
+    monai_fairfl.errors.ConfigError: multi_gpu_*.json need a process for each GPU: start with...
     """
     if "LOCAL_RANK" not in os.environ:
-        raise ConfigError(
-            "multi_gpu_train.json and multi_gpu_evaluate.json need a process for each GPU: start "
-            "with 'torchrun --standalone --nproc_per_node=GPUS -m monai.bundle run ...'"
-        )
+        with_it = "torchrun --standalone --nproc_per_node=GPUS -m monai.bundle run ..."
+        raise ConfigError(f"multi_gpu_*.json need a process for each GPU: start with '{with_it}'")
     if torch.distributed.is_initialized():
         # Here and not with the first handler: not every rank has every handler, and ranks that do
         # not join together wait for each other forever.
@@ -687,7 +681,7 @@ def require_case_per_process(**parts: Sized) -> None:
     processes = idist.get_world_size()
     for part, cases in parts.items():
         if len(cases) < processes:
+            most = max(len(cases), 1)
             raise DataError(
-                f"{len(cases)} {part} case(s) for {processes} processes: each needs one; start "
-                f"with --nproc_per_node={max(len(cases), 1)} or less"
+                f"{len(cases)} {part} case(s): start with --nproc_per_node={most} or less"
             )
