@@ -23,7 +23,6 @@ from monai_fairfl.data.checks import (
 )
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
-from monai_fairfl.data.layouts import folder_of_site
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.messages import CANDIDATES, MEASUREMENTS
 from monai_fairfl.run import resuming
@@ -273,7 +272,9 @@ def check_sites(
     if problems:
         raise DataError("\n".join(problems))
 
-    roots = [folder_of_site(folder) for folder in sites.values()]
+    # The images of a list (NVFlare's) lie beside the folder of lists.
+    paths = [Path(folder) for folder in sites.values()]
+    roots = [path.parents[1] if path.is_file() else path for path in paths]
     files = sorted_out(roots, inspections.values())
     if inspections:
         logger.info("the sites' folders: %s", count_of_files(files))
