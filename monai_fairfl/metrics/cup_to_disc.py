@@ -11,12 +11,7 @@ import torch
 from monai.metrics import CumulativeIterationMetric
 
 from monai_fairfl.errors import DataError
-from monai_fairfl.metrics.segmentation import (
-    MetricHandler,
-    require_binary,
-    require_label,
-    require_measured,
-)
+from monai_fairfl.metrics.segmentation import MetricHandler, require_binary
 
 
 def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
@@ -70,33 +65,26 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
     0.5
     """
 
-    def _compute_tensor(
-        self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
+    def _compute_tensor(  # type: ignore[override]
+        self, y_pred: torch.Tensor, y: torch.Tensor
     ) -> torch.Tensor:
-        label = require_label(y)
         require_binary("prediction", y_pred)
         # A structure that is not labelled is below 0, and has no ratio.
-        require_binary("label", label[~(label < 0)])
+        require_binary("label", y[~(y < 0)])
 
         errors = []
-        for prediction, reference in zip(y_pred, label, strict=True):
+        for prediction, reference in zip(y_pred, y, strict=True):
             predicted_ratio = vertical_cup_to_disc_ratio(prediction)
             if math.isnan(predicted_ratio):
                 predicted_ratio = 0.0
-            true_ratio = vertical_cup_to_disc_ratio(reference)
-            if true_ratio == 0:
-                # No cup in the label.
-                true_ratio = math.nan
+            # A ratio of 0: no cup in the label.
+            true_ratio = vertical_cup_to_disc_ratio(reference) or math.nan
             errors.append([abs(predicted_ratio - true_ratio)])
         return torch.tensor(errors)
 
     def aggregate(self) -> torch.Tensor:
-        """The mean over photographs; NaN when no label has a cup.
-
-        Raises:
-            ConfigError: when nothing was measured yet.
-        """
-        return torch.as_tensor(require_measured(self.get_buffer())).nanmean()
+        """The mean over photographs; NaN when no label has a cup."""
+        return torch.as_tensor(self.get_buffer()).nanmean()
 
 
 class CupToDiscError(MetricHandler):
@@ -105,7 +93,6 @@ class CupToDiscError(MetricHandler):
     Args:
         output_transform: takes ``(prediction, label)`` from the engine's output:
             ``from_engine(["pred", "label"])``.
-        save_details: whether each photograph's error goes to ``engine.state.metric_details``.
 
     >>> CupToDiscError().metric_fn.__class__.__name__
     'CupToDiscErrorMetric'

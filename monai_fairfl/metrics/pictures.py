@@ -108,12 +108,9 @@ class CasePictures:
 
     def attach(self, engine: Any) -> None:
         """Remember each case of a run of ``engine``, and draw at its end."""
-        engine.add_event_handler(Events.STARTED, self._begin)
+        engine.add_event_handler(Events.STARTED, self._cases.clear)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._remember)
         engine.add_event_handler(Events.COMPLETED, self._write)
-
-    def _begin(self, engine: Any) -> None:
-        self._cases = []
 
     def _remember(self, engine: Any) -> None:
         for output in engine.state.output:
@@ -137,19 +134,17 @@ class CasePictures:
 
         ranked = sorted(self._cases, key=lambda case: -case.dice)
         shown = {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
-        pictures = {}
-        for name, case in shown.items():
-            try:
-                pictures[name] = picture_of(case)
-            except Exception as error:  # as above
-                logger.warning("no picture of %s: %s", case.file, in_words(error))
-                pictures[name] = Image.new("RGB", (PANEL, PANEL), "grey")
-        height = max(picture.height for picture in pictures.values())
+        try:
+            pictures = [picture_of(case) for case in shown.values()]
+        except Exception as error:  # as above
+            logger.warning("%s is not drawn: %s", self.file.name, in_words(error))
+            return
+        height = max(picture.height for picture in pictures)
         page = Image.new("RGB", (3 * PANEL + 20, height + 34), "white")
         words = ImageDraw.Draw(page)
         for number, (name, case) in enumerate(shown.items()):
             left = number * (PANEL + 10)
-            page.paste(pictures[name], (left, 34))
+            page.paste(pictures[number], (left, 34))
             title = f"{name}: Dice {case.dice:.3f}\n{Path(case.file).name[-50:]}"
             words.text((left, 2), title.encode("ascii", "replace").decode(), fill="black")
         stream = io.BytesIO()
