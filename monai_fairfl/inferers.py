@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,8 +19,6 @@ from monai_fairfl.data.fundus import square_around
 from monai_fairfl.data.transforms import KINDS, surest_part
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.devices import has_bfloat16
-
-logger = logging.getLogger(__name__)
 
 Square = tuple[slice, slice]
 
@@ -40,8 +37,6 @@ class HardwarePrecisionInferer(SimpleInferer):
     such as sharpness, are in bfloat16 too, and a perturbation of the weights that is far below
     0.4 % of them is lost in its rounding: train methods that perturb weights (FedISM) without it.
 
-    ``precision`` is that of the last pass, ``"bfloat16"`` or ``"float32"``; empty before the first.
-
     >>> network = torch.nn.Conv2d(1, 1, 3)
     >>> images = torch.rand(2, 1, 8, 8)
     >>> outputs = HardwarePrecisionInferer()(images, network)
@@ -49,22 +44,13 @@ class HardwarePrecisionInferer(SimpleInferer):
     (torch.float32, True)
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.precision = ""
-
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
+    ) -> Any:
         is_short = has_bfloat16(inputs.device)
-        precision = "bfloat16" if is_short else "float32"
-        if precision != self.precision:
-            logger.info("training in %s on %s", precision, inputs.device)
-            self.precision = precision
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=is_short):
             outputs: Any = super().__call__(inputs, network, *args, **kwargs)
-        full: torch.Tensor = outputs.float()
-        return full
+        return outputs.float()
 
 
 class FirstOutputInferer(Inferer):
@@ -112,9 +98,6 @@ class NeighbourSliceInferer(SliceInferer):
         smoothing: weight s of the logits of each neighbour, from 0.
         arguments: of MONAI's ``SliceInferer``.
 
-    Raises:
-        ConfigError: an argument is out of range.
-
     >>> inferer = NeighbourSliceInferer(neighbours=1, roi_size=(1, 1), spatial_dim=2)
     >>> volume = torch.tensor([0.0, 0.0, 6.0, 6.0]).view(1, 1, 1, 1, 4)
     >>> inferer(volume, lambda slices: slices.mean(1, keepdim=True)).flatten().tolist()
@@ -128,16 +111,12 @@ class NeighbourSliceInferer(SliceInferer):
         self, *arguments: Any, neighbours: int = 0, smoothing: float = 0.0, **named: Any
     ) -> None:
         super().__init__(*arguments, **named)
-        if neighbours < 0:
-            raise ConfigError(f"neighbours={neighbours}: give a number of slices, from 0.")
-        if smoothing < 0:
-            raise ConfigError(f"smoothing={smoothing}: give a weight from 0.")
         self.neighbours = neighbours
         self.smoothing = smoothing
 
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
+    ) -> Any:
         axis = self.spatial_dim + 2
         if self.neighbours:
             offsets = range(-self.neighbours, self.neighbours + 1)
@@ -146,8 +125,7 @@ class NeighbourSliceInferer(SliceInferer):
         if self.smoothing:
             beside = _shifted(logits, -1, axis) + _shifted(logits, 1, axis)
             logits = (logits + self.smoothing * beside) / (1 + 2 * self.smoothing)
-        smoothed: torch.Tensor = logits
-        return smoothed
+        return logits
 
 
 def _shifted(volume: torch.Tensor, offset: int, axis: int) -> torch.Tensor:
@@ -189,13 +167,12 @@ class MirroredInferer(Inferer):
 
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
-        straight: torch.Tensor = self.inferer(inputs, network, *args, **kwargs)
+    ) -> Any:
+        straight = self.inferer(inputs, network, *args, **kwargs)
         if not self.dims:
             return straight
         mirrored = self.inferer(inputs.flip(self.dims), network, *args, **kwargs)
-        mean: torch.Tensor = (straight + mirrored.flip(self.dims)) / 2
-        return mean
+        return (straight + mirrored.flip(self.dims)) / 2
 
 
 class CoarseToFineInferer(Inferer):
@@ -242,7 +219,7 @@ class CoarseToFineInferer(Inferer):
     Logits in, logits out: (B, C, W, H) of the image's own size.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ConfigError: ``part`` is another.
 
     >>> image = torch.zeros(1, 1, 64, 64)
     >>> image[..., 20:30, 40:50] = 1
@@ -264,11 +241,6 @@ class CoarseToFineInferer(Inferer):
         scales: Sequence[float] = (),
     ):
         super().__init__()
-        for scale in scales:
-            if not 0 < scale < 1:
-                raise ConfigError(f"scales={tuple(scales)}: give shares of the image, in (0, 1).")
-        if not 0 <= least_side <= 1:
-            raise ConfigError(f"least_side={least_side}: give a share of the image, in [0, 1].")
         if part not in KINDS:
             raise ConfigError(f"part={part!r}: give one of {', '.join(KINDS)}.")
         self.size = tuple(size)
@@ -284,9 +256,8 @@ class CoarseToFineInferer(Inferer):
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        def logits_of(small: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = network(small, *args, **kwargs)
-            return logits.float()
+        def logits_of(small: torch.Tensor) -> Any:
+            return network(small, *args, **kwargs).float()
 
         def look(images: torch.Tensor) -> torch.Tensor:
             """Logits of images (B, C, W, H), of their own size."""

@@ -97,11 +97,11 @@ class SliceDiceMetric(CumulativeIterationMetric):
 class SpacedHausdorffMetric(CumulativeIterationMetric):
     """Hausdorff distance in the unit of the image's spacing (millimetres for NIfTI).
 
-    It is the 95th percentile. The spacing is read off each case's label. As in MONAI, the percentile is taken per direction
-    (prediction to reference and back), then the larger. A missing structure is a failure and must
-    not drop out of the mean as MONAI's NaN does: when exactly one of prediction and reference is
-    empty, the distance is the diagonal of the image, which no real distance reaches; when both are
-    empty it is 0.
+    It is the 95th percentile. The spacing is read off each case's label. As in MONAI, the
+    percentile is taken per direction (prediction to reference and back), then the larger. A missing
+    structure is a failure and must not drop out of the mean as MONAI's NaN does: when exactly one
+    of prediction and reference is empty, the distance is the diagonal of the image, which no real
+    distance reaches; when both are empty it is 0.
 
     Args:
         include_background: whether the first of several channels counts.

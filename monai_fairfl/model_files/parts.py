@@ -69,7 +69,7 @@ FUNCTIONS = (
 OF_FILES = ("@values", "@stereo")
 """References that stay: to how a site writes its files, not to how a model was trained."""
 
-ALLOWED = frozenset({*NETWORKS, *INFERERS, *TRANSFORMS, *READERS, *FUNCTIONS})
+ALLOWED = (*NETWORKS, *INFERERS, *TRANSFORMS, *READERS, *FUNCTIONS)
 """What a part may build: classes of MONAI by their names, and those of this package."""
 
 
@@ -99,23 +99,37 @@ def refused_in(content: Any) -> str:
     "the reader 'os.system'"
     """
     if isinstance(content, str):
-        return f"{content!r}" if acts(content) and content not in OF_FILES else ""
+        return repr(content) if acts(content) and content not in OF_FILES else ""
     if isinstance(content, (list, tuple)):
         return next(filter(None, map(refused_in, content)), "")
     if not isinstance(content, Mapping):
         return ""
+    allowed: dict[str, tuple[str, ...]] = {"_target_": ALLOWED, "_mode_": ()}
+    if content.get("_target_") in FUNCTIONS:
+        allowed["_mode_"] = ("callable",)
+    if not isinstance(content.get("reader"), Mapping):
+        # MONAI looks a reader up by any dotted path, and calls it.
+        allowed["reader"] = READERS
     for name, value in content.items():
-        if name == "_target_":
-            if not isinstance(value, str) or value not in ALLOWED:
-                return f"the _target_ {value!r}"
-        elif name == "_mode_":
-            if value != "callable" or content.get("_target_") not in FUNCTIONS:
-                return f"the _mode_ {value!r}"
+        if name in allowed:
+            if value not in allowed[name]:
+                return f"the {name} {value!r}"
         elif not isinstance(name, str) or name.startswith("_"):
             return f"the key {name!r}"
-        elif name == "reader" and not isinstance(value, Mapping) and value not in READERS:
-            # MONAI looks a reader up by any dotted path, and calls it.
-            return f"the reader {value!r}"
         elif found := refused_in(value):
             return found
     return ""
+
+
+def refused_part(part: Any) -> str:
+    """What a recipe may not hold as one of its parts, in words; empty where all is allowed.
+
+    >>> refused_part({"content": {"_target_": "UNet"}, "values": ["cases#folder"]})
+    "the keys ['cases#folder']"
+    """
+    is_part = isinstance(part, Mapping) and set(part) == {"content", "values"}
+    if not is_part or not isinstance(part["values"], (list, tuple)):
+        return repr(part)
+    # A key such as "cases#folder" would be a place of the configuration.
+    places = [key for key in part["values"] if not str(key).isidentifier()]
+    return refused_in(part["content"]) or (f"the keys {places}" if places else "")
