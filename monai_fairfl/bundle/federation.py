@@ -26,7 +26,6 @@ from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.workers import Failed, Work, prepare
 from monai_fairfl.utils.settings import one_or_several
-from monai_fairfl.utils.terminal import print_replacing
 from monai_fairfl.valuation import RunValuation
 
 if TYPE_CHECKING:
@@ -254,7 +253,7 @@ class BundleFederation:
             return
         report = write_report_if_possible(runs, self.run_dir, failed)
         if report is not None:
-            print_replacing(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
+            print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
 
 
 def _checked_valuations(given: Any) -> list[RunValuation]:

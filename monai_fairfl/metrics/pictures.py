@@ -192,15 +192,15 @@ def picture_of(case: Case) -> Image.Image:
     )
     scale = PANEL / max(wanted[window].shape)
 
-    def enlarged(array: NDArray[Any], order: int) -> NDArray[Any]:
+    def enlarged(array: NDArray[Any]) -> NDArray[Any]:
         """An array (channels, x, y) at the picture's size."""
         part = array[(slice(None),) + window].astype(np.float32)
-        return np.stack([zoom(channel, scale, order=order) for channel in part])
+        return np.asarray(zoom(part, (1, scale, scale), order=1))
 
     low, high = np.percentile(channels, (0.5, 99.5))
-    grey = np.clip((enlarged(channels, 1) - low) / max(high - low, 1e-6), 0, 1)
+    grey = np.clip((enlarged(channels) - low) / max(high - low, 1e-6), 0, 1)
     colours = np.broadcast_to(grey, (3, *grey.shape[1:])) * 255
-    label, pred = (enlarged(masks, 1) > 0.5 for masks in (case.label, case.pred))
+    label, pred = enlarged(case.label) > 0.5, enlarged(case.pred) > 0.5
     errors = {MISSED: label & ~pred, TOO_MUCH: pred & ~label}
     for colour, masks in errors.items():
         tint = np.array(colour)[:, None, None]

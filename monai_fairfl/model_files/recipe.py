@@ -37,7 +37,6 @@ from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.parts import acts as acts
 from monai_fairfl.model_files.parts import refused_part
 from monai_fairfl.utils.files import (
-    NOT_WHOLE,
     load_saved,
     read_state_dict,
     require_whole,
@@ -292,7 +291,7 @@ def is_torchscript(path: str | Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any("/code/" in name for name in archive.namelist())
-    except NOT_WHOLE:  # missing, damaged or something else
+    except Exception:  # missing, damaged or something else
         return False
 
 

@@ -22,7 +22,6 @@ from ignite.metrics import Metric
 from monai_fairfl.errors import TransportAborted
 
 Handler = Callable[..., Any]
-HandlersByEvent = defaultdict[Any, list[Any]]
 
 # MONAI registers closures when it builds an engine, and keeps no reference to them. Only their
 # qualified names tell what they are.
@@ -170,13 +169,13 @@ def require_whole_run(engine: Engine) -> None:
         )
 
 
-def _selected(engine: Engine, wanted: Callable[[Handler], bool]) -> HandlersByEvent:
+def _selected(engine: Engine, wanted: Callable[[Handler], bool]) -> dict[Any, list[Any]]:
     """The entries of ``Engine._event_handlers`` whose handler is ``wanted``.
 
     An event without handlers is left out: while ``EXCEPTION_RAISED`` is a key, ignite takes
     exceptions for handled.
     """
-    selected: HandlersByEvent = defaultdict(list)
+    selected: dict[Any, list[Any]] = defaultdict(list)
     for event, entries in engine._event_handlers.items():
         for entry in entries:
             if wanted(entry[0]):

@@ -13,68 +13,46 @@ from pathlib import Path
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux shows the limits of a container (control groups)."""
 
-MEMORY_INFO = Path("/proc/meminfo")
-
-
-MMAP_THRESHOLD = -3
-TRIM_THRESHOLD = -1
-"""Names of glibc's ``mallopt`` for these settings, by <malloc.h>."""
+SETTINGS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
+"""Settings of glibc's ``mallopt``, by <malloc.h>, and the environment variables of the same."""
 
 LARGEST_REUSED = 1 << 30
 """Bytes of the largest block of memory that is used again, and of a process's reserve."""
 
 
-def usable_cores(cgroup: Path = CGROUP) -> int:
+def usable_cores() -> int:
     """Number of cores that this process may use, at least 1.
 
     It may be bound to some of the machine's cores, and a container may have a share of their time.
 
-    Args:
-        cgroup: folder of the container's limits.
-
     >>> 1 <= usable_cores() <= os.cpu_count()
     True
     """
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    share = _read(cgroup / "cpu.max").split()
-    if not share:
-        # Version 1 has these two in files of their own.
-        files = ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
-        share = [_read(cgroup / file).strip() for file in files]
-    # Without a limit the first is "max", or -1 in version 1.
-    if len(share) == 2 and all(word.isdecimal() for word in share):
-        # Microseconds of work in every period of so many microseconds.
-        microseconds, period = share
-        cores = min(cores, int(microseconds) // int(period))
+    # Microseconds of work in every period of so many microseconds; "max" without a limit.
+    if share := _numbers(CGROUP / "cpu.max", r"^(\d+) (\d+)"):
+        cores = min(cores, share[0] // share[1])
     return max(1, cores)
 
 
-def free_memory(cgroup: Path = CGROUP, memory_info: Path = MEMORY_INFO) -> int:
+def free_memory() -> int:
     """Bytes of memory that this process can still get without swapping.
 
     Memory that holds copies of files counts as free, since the system gives it away.
-
-    Args:
-        cgroup: folder of the container's limits.
-        memory_info: the system's own account.
 
     >>> free_memory() > 0
     True
     """
     # macOS has no such account: half of what is built in.
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    if found := re.search(r"^MemAvailable: *(\d+) kB", _read(memory_info), re.MULTILINE):
-        free = int(found[1]) * 1024
-    limit = _read(cgroup / "memory.max").strip()
-    used = _read(cgroup / "memory.current").strip()
-    if limit.isdecimal() and used.isdecimal():
-        free_here = int(limit) - int(used)
-        if found := re.search(r"^inactive_file (\d+)", _read(cgroup / "memory.stat"), re.MULTILINE):
-            free_here += int(found[1])
-        free = min(free, free_here)
+    for kilobytes in _numbers(Path("/proc/meminfo"), r"^MemAvailable: *(\d+) kB"):
+        free = kilobytes * 1024
+    for limit in _numbers(CGROUP / "memory.max", r"^(\d+)"):
+        [used] = _numbers(CGROUP / "memory.current", r"^(\d+)")
+        [reclaimable] = _numbers(CGROUP / "memory.stat", r"^inactive_file (\d+)")
+        free = min(free, limit - used + reclaimable)
     return max(0, free)
 
 
@@ -91,16 +69,15 @@ def reuse_freed_memory() -> bool:
     Returns:
         Whether it was set.
     """
-    chosen = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+    chosen = (*SETTINGS.values(), "GLIBC_TUNABLES")
     if any(name in os.environ for name in chosen) or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return all([mallopt(name, LARGEST_REUSED) for name in (MMAP_THRESHOLD, TRIM_THRESHOLD)])
+    return all([mallopt(setting, LARGEST_REUSED) for setting in SETTINGS])
 
 
-def _read(path: Path) -> str:
-    """The text of a file of the system; empty where it has none."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+def _numbers(path: Path, pattern: str) -> list[int]:
+    """The numbers of a pattern in a file of the system; none where it has none."""
+    text = path.read_text() if path.exists() else ""
+    found = re.search(pattern, text, re.MULTILINE)
+    return [int(number) for number in found.groups()] if found else []

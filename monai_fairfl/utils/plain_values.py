@@ -60,21 +60,20 @@ def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = M
     >>> check_extent([[[]]], most_depth=2)
     Traceback (most recent call last):
     ...
-    ValueError: it is nested deeper than 2 levels
+    ValueError: it is nested deeper than 2 levels, or too large
     """
-    seen = 0
-    left = [(value, 0)]
-    while left:
-        item, depth = left.pop()
-        seen += 1
+    seen, level = 1, [value]
+    for _ in range(most_depth + 1):
+        containers = [item for item in level if isinstance(item, (Mapping, list, tuple))]
+        if not containers:
+            return
+        level = []
+        for item in containers:
+            level += item.values() if isinstance(item, Mapping) else item
+        seen += len(level)
         if seen > most_values:
-            raise ValueError(f"it holds more than {most_values} values")
-        if isinstance(item, Mapping):
-            item = list(item.values())
-        if isinstance(item, (list, tuple)):
-            if depth == most_depth:
-                raise ValueError(f"it is nested deeper than {most_depth} levels")
-            left.extend((inner, depth + 1) for inner in item)
+            break
+    raise ValueError(f"it is nested deeper than {most_depth} levels, or too large")
 
 
 def object_of_json(text: bytes | str) -> dict[str, Any]:

@@ -39,7 +39,6 @@ from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.tables import text_of_table
-from monai_fairfl.utils.terminal import print_replacing
 
 SIDE = 960  # pixels of the picture's longer side
 COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 and 3
@@ -195,7 +194,7 @@ class Cases:
         """
         # Before anything is printed: the reader of standard output may have left.
         self.save()
-        print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
+        print(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
         self._end(3 if any(case.status != "segmented" for case in self) else 0)
 
     def _end(self, code: int) -> None:
