@@ -60,9 +60,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     meant = closest(word, names)
-    if meant is not None:
-        return f"; did you mean {meant!r}?"
-    return f"; known are {names}" if names else ""
+    return f"; did you mean {meant!r}?" if meant else f"; known are {names}"
 
 
 def in_words(error: BaseException) -> str:

@@ -17,9 +17,15 @@ from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
-from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files, read_recipe
+from monai_fairfl.model_files.recipe import (
+    ModelRecipe,
+    acts,
+    digests_of_files,
+    read_recipe,
+    state_of_file,
+)
 from monai_fairfl.run.resuming import FullRun
-from monai_fairfl.utils.files import read_state_dict, sha256_of
+from monai_fairfl.utils.files import sha256_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +70,7 @@ def initial_model(
     spec = read_spec(network, torch.zeros(shape))
     if file is not None:
         try:
-            network.load_state_dict(read_state_dict(file))
+            network.load_state_dict(state_of_file(file))
         except (ConfigError, RuntimeError) as error:
             raise FederationError(f"initial model {file} cannot be used: {error}") from error
     return spec.tensors_of(network), spec

@@ -37,8 +37,7 @@ from monai_fairfl.errors import (
 )
 from monai_fairfl.transports.workers import Failed, Turn, Work, at_a_time, carry_out
 from monai_fairfl.utils.arguments import is_whole
-from monai_fairfl.utils.devices import require_device
-from monai_fairfl.utils.machine import free_memory, usable_cores
+from monai_fairfl.utils.devices import free_memory, require_device, usable_cores
 from monai_fairfl.utils.terminal import quiet
 
 if TYPE_CHECKING:

@@ -9,67 +9,33 @@ image, loads weights, or looks up a function by its name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-NETWORKS = (
-    "AttentionUnet",
-    "BasicUNet",
-    "BasicUNetPlusPlus",
-    "DynUNet",
-    "HighResNet",
-    "SegResNet",
-    "SegResNetDS",
-    "SwinUNETR",
-    "UNet",
-    "UNETR",
-    "VNet",
-)
-INFERERS = (
-    "SimpleInferer",
-    "SliceInferer",
-    "SlidingWindowInferer",
-    "monai_fairfl.inferers.CoarseToFineInferer",
-    "monai_fairfl.inferers.FirstOutputInferer",
-    "monai_fairfl.inferers.MirroredInferer",
-    "monai_fairfl.inferers.NeighbourSliceInferer",
-)
-TRANSFORMS = (
-    "Activationsd",
-    "AsDiscreted",
-    "CenterScaleCropd",
-    "CenterSpatialCropd",
-    "DivisiblePadd",
-    "EnsureChannelFirstd",
-    "LoadImaged",
-    "NormalizeIntensityd",
-    "Orientationd",
-    "Resized",
-    "ResizeWithPadOrCropd",
-    "ScaleIntensityd",
-    "ScaleIntensityRanged",
-    "ScaleIntensityRangePercentilesd",
-    "Spacingd",
-    "SpatialPadd",
-    "monai_fairfl.data.LabelStructuresd",
-    "monai_fairfl.data.NestStructuresd",
-    "monai_fairfl.data.NormaliseFieldd",
-    "monai_fairfl.data.OneChanneld",
-    "monai_fairfl.data.OneViewd",
-    "monai_fairfl.data.SmoothResized",
-)
+U_NETS = ("BasicUNet", "BasicUNetPlusPlus", "DynUNet", "SwinUNETR", "UNet", "UNETR")
+OTHER_NETWORKS = ("AttentionUnet", "HighResNet", "SegResNet", "SegResNetDS", "VNet")
+INFERERS = ("SimpleInferer", "SliceInferer", "SlidingWindowInferer")
+AXES = ("EnsureChannelFirstd", "Orientationd", "Resized", "ResizeWithPadOrCropd", "Spacingd")
+BORDERS = ("CenterScaleCropd", "CenterSpatialCropd", "DivisiblePadd", "SpatialPadd")
+NORMALISING = ("NormalizeIntensityd", "ScaleIntensityd", "ScaleIntensityRanged")
+OTHERS = ("Activationsd", "AsDiscreted", "LoadImaged", "ScaleIntensityRangePercentilesd")
+OWN_INFERERS = ("CoarseToFineInferer", "FirstOutputInferer", "MirroredInferer")
+OF_SLICES = ("NeighbourSliceInferer",)
+OF_LABELS = ("LabelStructuresd", "NestStructuresd")
+OF_IMAGES = ("NormaliseFieldd", "OneChanneld", "OneViewd", "SmoothResized")
 READERS = ("ITKReader", "NibabelReader", "PILReader")
-FUNCTIONS = (
-    "monai_fairfl.data.grey_levels",
-    "monai_fairfl.data.in_colours",
-    "monai_fairfl.data.normalise_field",
-)
+FUNCTIONS = [
+    f"monai_fairfl.data.{name}" for name in ("grey_levels", "in_colours", "normalise_field")
+]
 """Given as an argument, by ``"_mode_": "callable"``."""
 
 OF_FILES = ("@values", "@stereo")
 """References that stay: to how a site writes its files, not to how a model was trained."""
 
-ALLOWED = (*NETWORKS, *INFERERS, *TRANSFORMS, *READERS, *FUNCTIONS)
+ALLOWED = [*U_NETS, *OTHER_NETWORKS, *INFERERS, *AXES, *BORDERS, *NORMALISING, *OTHERS, *READERS]
+ALLOWED += [f"monai_fairfl.inferers.{name}" for name in (*OWN_INFERERS, *OF_SLICES)]
+ALLOWED += [f"monai_fairfl.data.{name}" for name in (*OF_LABELS, *OF_IMAGES)]
+ALLOWED += FUNCTIONS
 """What a part may build: classes of MONAI by their names, and those of this package."""
 
 
@@ -83,9 +49,7 @@ def acts(value: Any) -> bool:
         return value.startswith(("$", "@", "%"))
     if isinstance(value, Mapping):
         return "_target_" in value or any(acts(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(acts(item) for item in value)
-    return False
+    return isinstance(value, (list, tuple)) and any(acts(item) for item in value)
 
 
 def refused_in(content: Any) -> str:
@@ -104,7 +68,7 @@ def refused_in(content: Any) -> str:
         return next(filter(None, map(refused_in, content)), "")
     if not isinstance(content, Mapping):
         return ""
-    allowed: dict[str, tuple[str, ...]] = {"_target_": ALLOWED, "_mode_": ()}
+    allowed: dict[str, Sequence[str]] = {"_target_": ALLOWED, "_mode_": ()}
     if content.get("_target_") in FUNCTIONS:
         allowed["_mode_"] = ("callable",)
     if not isinstance(content.get("reader"), Mapping):

@@ -36,13 +36,7 @@ from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.parts import acts as acts
 from monai_fairfl.model_files.parts import refused_part
-from monai_fairfl.utils.files import (
-    load_saved,
-    read_state_dict,
-    require_whole,
-    sha256_of,
-    write_atomically,
-)
+from monai_fairfl.utils.files import load_saved, require_whole, sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
 IN_TORCHSCRIPT = "recipe.json"
@@ -119,8 +113,7 @@ class ModelRecipe:
 
     def state_dict(self) -> dict[str, Any]:
         """The recipe as plain values; ``CheckpointSaver`` writes it beside the weights."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return dict(json.loads(json.dumps(asdict(self))))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load nothing: a recipe describes the model that it came with.
@@ -152,10 +145,7 @@ class ModelRecipe:
                 if refused := refused_part(part):
                     problems.append(f"{refused} in its {section}")
         if problems:
-            raise ConfigError(
-                f"{source} holds a recipe that cannot be used: {', '.join(problems)}: do not use "
-                "this model, and ask who sent it"
-            )
+            raise ConfigError(f"{source} has an unusable recipe, ask its sender: {problems}")
         return cls(**known)
 
 
@@ -258,6 +248,9 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
 def state_of_file(path: str | Path) -> Weights:
     """The ``state_dict`` in a model file, a checkpoint of PyTorch or TorchScript.
 
+    Of a checkpoint it is the whole content, or its entry ``"model"``, as MONAI's
+    ``CheckpointLoader`` reads it.
+
     Raises:
         ConfigError: when the file is missing, damaged or something else.
 
@@ -269,14 +262,18 @@ def state_of_file(path: str | Path) -> Weights:
     ...     state_of_file(folder + "/global.pt")
     {'w': tensor([1.])}
     """
-    if not is_torchscript(path):
-        return read_state_dict(path)
-    require_whole(path)
-    try:
-        state: Weights = torch.jit.load(str(path), map_location="cpu").state_dict()
-    except RuntimeError as error:  # such as a file of a later version of PyTorch
-        raise ConfigError(f"{path} is no readable TorchScript ({in_words(error)})") from error
-    return state
+    if is_torchscript(path):
+        require_whole(path)
+        try:
+            return torch.jit.load(str(path), map_location="cpu").state_dict()
+        except RuntimeError as error:  # such as a file of a later version of PyTorch
+            raise ConfigError(f"{path} is no readable TorchScript ({in_words(error)})") from error
+    found = load_saved(path)
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
+    return found
 
 
 def is_torchscript(path: str | Path) -> bool:

@@ -38,6 +38,25 @@ EQUAL = 1e-9
 """Relative spread below which values are equal, but for rounding."""
 
 
+class Interval(NamedTuple):
+    """An estimate with the ends of its confidence interval; NaN where unknown."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def words(self, digits: int) -> str:
+        """The estimate, with its interval where that is known.
+
+        >>> Interval(0.5, 0.25, 0.75).words(2)
+        '0.50 (0.25 to 0.75)'
+        >>> Interval(0.5, math.nan, math.nan).words(2)
+        '0.50'
+        """
+        estimate, low, high = (f"{number:.{digits}f}" for number in self)
+        return estimate if math.isnan(self.low) else f"{estimate} ({low} to {high})"
+
+
 @dataclass(frozen=True)
 class Performance:
     """What :func:`performance` found, as fractions.
@@ -47,7 +66,6 @@ class Performance:
 
     mean: float
     std: float
-    ddof: int
     worst_client: str
     worst: float
     gap: float
@@ -61,8 +79,7 @@ class Correlation(NamedTuple):
     p_value: float
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """What :func:`agreement` found.
 
     ``pearson`` is in -100 ... 100, ``euclidean`` and ``cosine`` are of fractions.
@@ -103,7 +120,6 @@ def performance(scores: PerClient, ddof: int = 1) -> Performance:
     return Performance(
         mean=float(x.mean()),
         std=float(x.std(ddof=ddof)) if len(x) > ddof else math.nan,
-        ddof=ddof,
         worst_client=names[int(x.argmin())],
         worst=float(x.min()),
         gap=float(np.ptp(x)),

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.statistics.fairness import Interval
 
 LEVEL = 0.95
 RESAMPLES = 9999
@@ -107,7 +107,6 @@ class PairedComparison:
         seeds: of the repeats.
         cases: site -> number of its cases that count.
         left_out: what does not count and why, a sentence each.
-        notes: what the numbers cannot show, a sentence each.
     """
 
     strategies: list[Standing]
@@ -115,16 +114,13 @@ class PairedComparison:
     seeds: list[int]
     cases: dict[str, int]
     left_out: list[str]
-    notes: list[str]
 
 
 SiteScores: TypeAlias = dict[str, NDArray[np.float64]]
 """Site -> scores, shape (seeds, cases of the site)."""
 
 
-def compare_paired(
-    scores: Iterable[CaseScore], strategies: Sequence[str] | None = None
-) -> PairedComparison:
+def compare_paired(scores: Iterable[CaseScore], strategies: Sequence[str]) -> PairedComparison:
     """Compare strategies over seeds, folds and cases that all of them share.
 
     Only cases count that every strategy tested with every seed. What does not count is named in
@@ -133,7 +129,7 @@ def compare_paired(
     Args:
         scores: one for each case, seed and strategy, in any order and unit. The highest is the
             best, as of Dice.
-        strategies: those to compare, in the order of the result; by name where it is ``None``.
+        strategies: those to compare, in the order of the result.
 
     Returns:
         Means, standard deviations, ranks, and all pairs with intervals (at :data:`LEVEL`) and
@@ -149,7 +145,7 @@ def compare_paired(
     ...     score = 0.6 + 0.01 * seed + 0.1 * "abcd".index(case)
     ...     scores.append(CaseScore("FedAvg", seed, 0, "elm", case, score))
     ...     scores.append(CaseScore("FedCE", seed, 0, "elm", case, score + 0.02 + 0.001 * seed))
-    >>> found = compare_paired(scores)
+    >>> found = compare_paired(scores, ["FedAvg", "FedCE"])
     >>> [(each.strategy, round(each.mean, 3), round(each.std, 3)) for each in found.strategies]
     [('FedAvg', 0.76, 0.01), ('FedCE', 0.781, 0.011)]
     >>> pair = found.pairs[0]
@@ -166,10 +162,9 @@ def compare_paired(
         of_run[place] = (score.fold, float(score.value))
 
     # Strategies count that have scores of every seed.
-    wanted = sorted({name for name, _ in runs}) if strategies is None else strategies
-    seeds = sorted({seed for name, seed in runs if name in wanted})
-    names = [name for name in wanted if all((name, seed) in runs for seed in seeds)]
-    left_out = [f"{name} lacks a seed of {seeds}" for name in wanted if name not in names]
+    seeds = sorted({seed for name, seed in runs if name in strategies})
+    names = [name for name in strategies if all((name, seed) in runs for seed in seeds)]
+    left_out = [f"{name} lacks a seed of {seeds}" for name in strategies if name not in names]
     tested = {(name, seed): runs[name, seed] for name in names for seed in seeds}
 
     # Cases count that every strategy tested with every seed.
@@ -180,19 +175,13 @@ def compare_paired(
             places = ", ".join("/".join(place) for place in missing)
             left_out.append(f"{name} with seed {seed} has no score of {places}: left out for all")
     if len(names) < 2 or not common:
-        raise ConfigError(
-            "a comparison needs two strategies with scores of the same seeds and cases: "
-            f"{'; '.join(left_out)}"
-        )
+        raise ConfigError(f"give two strategies with equal seeds and cases: {'; '.join(left_out)}")
 
     # Models that tested a case in different folds were trained on different cases.
     for seed, place in itertools.product(seeds, common):
         folds = {name: tested[name, seed][place][0] for name in names}
         if len(set(folds.values())) > 1:
-            raise ConfigError(
-                f"seed {seed}, {'/'.join(place)} was tested in other folds by other strategies, "
-                f"{folds}: give all the same folds and the same split_seed"
-            )
+            raise ConfigError(f"{place}, seed {seed}: give all the same folds, not {folds}")
 
     by_site: dict[str, SiteScores] = {}
     for name in names:
@@ -202,20 +191,8 @@ def compare_paired(
             columns.setdefault(place[0], []).append(of_seeds)
         by_site[name] = {site: np.array(found).T for site, found in columns.items()}
 
-    cases = Counter(site for site, _ in common)
-    notes = []
-    if len(seeds) == 1:
-        notes.append("one seed: nothing shows what another would change; use five or more")
-    elif max(cases.values()) == 1:
-        notes.append("no site has two cases: the intervals lack what other cases would change")
-    return PairedComparison(
-        strategies=_standings(by_site, seeds),
-        pairs=_pairs(by_site),
-        seeds=seeds,
-        cases=dict(cases),
-        left_out=left_out,
-        notes=notes,
-    )
+    cases = dict(Counter(site for site, _ in common))
+    return PairedComparison(_standings(by_site, seeds), _pairs(by_site), seeds, cases, left_out)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -255,16 +232,11 @@ def _standings(by_site: Mapping[str, SiteScores], seeds: Sequence[int]) -> list[
     standings = []
     for index, (name, scores) in enumerate(by_site.items()):
         repeats = means[index].mean(axis=0)
-        standings.append(
-            Standing(
-                strategy=name,
-                by_seed=dict(zip(seeds, repeats.tolist())),
-                by_site=dict(zip(scores, means[index].mean(axis=1).tolist())),
-                mean=float(repeats.mean()),
-                std=float(repeats.std(ddof=1)) if len(seeds) > 1 else float("nan"),
-                mean_rank=float(ranks[index].mean()),
-            )
-        )
+        by_seed = dict(zip(seeds, repeats.tolist()))
+        of_sites = dict(zip(scores, means[index].mean(axis=1).tolist()))
+        std = float(repeats.std(ddof=1)) if len(seeds) > 1 else float("nan")
+        rank = float(ranks[index].mean())
+        standings.append(Standing(name, by_seed, of_sites, float(repeats.mean()), std, rank))
     return standings
 
 
@@ -272,9 +244,8 @@ def _pairs(by_site: Mapping[str, SiteScores]) -> list[PairedDifference]:
     """Every strategy against each that stands before it, with the test of all of them together."""
     pairs = []
     for reference, strategy in itertools.combinations(by_site, 2):
-        differences = {
-            site: by_site[strategy][site] - by_site[reference][site] for site in by_site[strategy]
-        }
+        ours, theirs = by_site[strategy], by_site[reference]
+        differences = {site: ours[site] - theirs[site] for site in ours}
         # Each case once: its difference is averaged over the seeds. Those which only float
         # arithmetic distinguishes share a rank; zeros are dropped.
         of_cases = np.concatenate([array.mean(axis=0) for array in differences.values()])

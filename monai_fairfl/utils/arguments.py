@@ -63,22 +63,18 @@ def remembered(kind: type) -> Any:
 class Checked:
     """A dataclass whose rows are checked when it is made: ranges, whole numbers, truth values."""
 
+    prefix = ""
+    """Of a row's name in an error."""
+
     def __post_init__(self) -> None:
         for row in fields(self):  # type: ignore[arg-type]
             allowed: Any = row.metadata.get("allowed")
-            kind = str(row.type)
+            kind, value = str(row.type), getattr(self, row.name)
+            is_free = value is row.default or (value is None and kind.endswith("| None"))
             # A range of a mapping is of its values.
             is_of_values = kind.startswith("Mapping") and not isinstance(allowed, type)
-            if (allowed is None and kind != "bool") or is_of_values:
-                continue
-            value = getattr(self, row.name)
-            is_none = value is None and kind.endswith("| None")
-            if value is not row.default and not is_none:
-                check_value(self.row_called(row.name), value, kind, allowed)
-
-    def row_called(self, name: str) -> str:
-        """How an error calls a row."""
-        return f"{type(self).__name__}: {name}"
+            if not is_free and not is_of_values and (allowed is not None or kind == "bool"):
+                check_value(f"{self.prefix}{row.name}", value, kind, allowed)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs of it, plain JSON: the rows by :func:`remembered`."""
@@ -107,14 +103,13 @@ class Component(Checked):
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
+        cls.prefix = f"{cls.__name__}: "
         # A class without rows of its own may inherit a constructor that was written by hand.
         if inspect.get_annotations(cls) or not is_dataclass(cls):
             dataclass(eq=False, repr=False, init="__init__" not in vars(cls))(cls)
 
 
-def check_value(
-    called: str, value: object, kind: str, allowed: str | tuple[Any, ...] | type = ()
-) -> None:
+def check_value(called: str, value: object, kind: str, allowed: Any = ()) -> None:
     """Refuse a value that is not of its kind, or out of its range.
 
     Args:
@@ -187,8 +182,7 @@ def non_default_arguments(component: object, base: type = object) -> list[str]:
     ['released']
     """
     kind: Any = type(component)
-    arguments = arguments_of(kind, base)
-    usual: dict[str, Any] = {name: one.default for name, one in arguments.items()}
+    usual: dict[str, Any] = {name: one.default for name, one in arguments_of(kind, base).items()}
     chosen = {name: getattr(component, name, usual[name]) for name in usual}
 
     # A variant may have defaults of its own.
@@ -198,10 +192,8 @@ def non_default_arguments(component: object, base: type = object) -> list[str]:
 
 
 def _word(argument: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
     if value is True:
         return argument
     if value is None or value is False:
         return f"no_{argument}"
-    return f"{argument}_{value}"
+    return value if isinstance(value, str) else f"{argument}_{value}"

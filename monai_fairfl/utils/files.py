@@ -44,14 +44,11 @@ def _write_flushed(file: Path, data: bytes | memoryview, mode: str, called: Path
     except OSError as error:
         if error.errno not in FULL:
             raise
-        os.truncate(file, before)
-        if not before:
-            file.unlink()
-        raise DiskFullError(
-            f"{called} could not be written ({error.strerror}): it needs {len(data)} bytes. What "
-            "was written before is whole. Make room, then go on: a run with --resume True; a site "
-            "by itself, in the next round"
-        ) from error
+        if before:
+            os.truncate(file, before)
+        else:
+            file.unlink(missing_ok=True)
+        raise DiskFullError(f"{called} needs {len(data)} bytes: make room, then resume") from error
 
 
 @contextmanager
@@ -68,10 +65,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FederationError(
-                f"{folder} is in use by another run: wait until that has ended, or choose another "
-                "run_dir or name"
-            ) from None
+            raise FederationError(f"{folder} is in use by another run: name another") from None
         try:
             yield
         finally:
@@ -126,9 +120,7 @@ def append_line(path: str | Path, line: bytes) -> None:
     _write_flushed(Path(path), line, "ab", called=Path(path))
 
 
-def write_folder(
-    folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]
-) -> None:
+def write_folder(folder: Path, files: Iterable[tuple[str, bytes]], about: dict[str, Any]) -> None:
     """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
 
     The manifest is written after all files, and the folder gets its name last.
@@ -141,7 +133,6 @@ def write_folder(
     Raises:
         DiskFullError: when there is no room; the old folder is as before.
     """
-    folder = Path(folder)
     beside = folder.with_name(f".writing-{folder.name}")
     replaced = folder.with_name(f".writing-{folder.name}.old")
     for leftover in (beside, replaced):
@@ -219,43 +210,16 @@ def load_saved(path: str | Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # as above
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise ConfigError(
-            f"{path} is no state_dict of torch.save ({reason}): give a file that exists, is whole, "
-            "and holds tensors and plain values only"
-        ) from error
-
-
-def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
-    """The ``state_dict`` in a file of ``torch.save``: the whole content, or its entry ``"model"``.
-
-    MONAI's ``CheckpointLoader`` reads the same.
-
-    Raises:
-        ConfigError: when the file is missing, damaged or something else; it names the reason.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "a.pt")
-    >>> torch.save({"model": {"w": torch.ones(1)}, "epoch": 3}, file)
-    >>> read_state_dict(file)
-    {'w': tensor([1.])}
-    >>> torch.save([torch.ones(1)], file)
-    >>> read_state_dict(file)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: ...a.pt is no state_dict of torch.save but a list
-    """
-    found = load_saved(path)
-    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
-        found = found["model"]
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
-    return found
+        raise ConfigError(f"{path} is no whole torch.save(state_dict): {reason}") from error
 
 
 # ---- names
 
 LONGEST_NAME = 128
 """Characters that a run's name may have."""
+
+
+OF_NAMES = "letters A to Z, digits or '_', and behind the first one also '-', '.' and spaces"
 
 
 def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
@@ -275,10 +239,7 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     'RUNMC-3T'
     """
     if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
-        raise ConfigError(
-            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters (A to Z, without "
-            "accents), digits, '_', '-', '.' or spaces, beginning with a letter, a digit or '_'"
-        )
+        raise ConfigError(f"{what} {name!r:.99} cannot be used: give it 1 to {most} {OF_NAMES}")
     return name
 
 
@@ -291,8 +252,7 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
     ['Case00.nii.gz', 'Case01.nii.gz']
     """
     parts = [Path(path).parts for path in paths]
-    deepest = max((len(part) for part in parts), default=0)
-    for depth in range(1, deepest + 1):
+    for depth in range(1, 1 + max(map(len, parts), default=0)):
         names = ["/".join(part[-depth:]) for part in parts]
         if len(set(names)) == len(names):
             return names

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import inspect
-import math
+import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -41,10 +41,8 @@ def load_by_path(path: object, what: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # whatever the module does when it is imported
-        raise ConfigError(
-            f"unknown {what} {path!r} ({in_words(error)}): write MODULE.NAME, with the folder of "
-            "the module on PYTHONPATH (PYTHONPATH=. for this folder)"
-        ) from error
+        hint = "write MODULE.NAME, its folder on PYTHONPATH (PYTHONPATH=. for this one)"
+        raise ConfigError(f"unknown {what} {path!r} ({in_words(error)}): {hint}") from error
 
 
 def is_subclass(value: object, *bases: type) -> TypeGuard[type[Any]]:
@@ -95,8 +93,7 @@ def find(name: object, package: ModuleType, *bases: type, allow_import: bool = T
         ...
     monai_fairfl.errors.ConfigError: unknown guard 'ToLong' ...; did you mean 'TooLong'?
     """
-    base = bases[0].__name__
-    what = base.lower()
+    what = bases[0].__name__.lower()
     short = str(name).removeprefix(f"{package.__name__}.")
     if short in package.__all__:
         return getattr(package, short)
@@ -104,12 +101,10 @@ def find(name: object, package: ModuleType, *bases: type, allow_import: bool = T
         hint = did_you_mean(str(name), concrete_classes(package, *bases))
         raise ConfigError(f"unknown {what} {name!r} (your own has a path, module.Name){hint}")
     if not allow_import:
-        raise ConfigError(
-            f"{name!r} is not of this package: read its code, then import it with --allow-import"
-        )
+        raise ConfigError(f"{name!r} is not of this package: read its code, then --allow-import")
     kind = load_by_path(name, what)
     if not is_subclass(kind, *bases):
-        raise ConfigError(f"{name!r} is no {what}: it must inherit from {package.__name__}.{base}")
+        raise ConfigError(f"{name!r} is no {what}: it must inherit from {bases[0].__qualname__}")
     return kind
 
 
@@ -159,9 +154,8 @@ def made(kind: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
     known = arguments_of(kind) if inspect.isclass(kind) else named
     for argument in named:
         if argument not in known:
-            raise ConfigError(
-                f"{name} has no argument {argument!r}{did_you_mean(str(argument), known)}"
-            )
+            hint = did_you_mean(str(argument), known)
+            raise ConfigError(f"{name} has no argument {argument!r}{hint}")
     try:
         return kind(*positional, **named)
     except Exception as error:  # whatever a constructor raises
@@ -191,9 +185,7 @@ def as_mapping(component: object, package: ModuleType, base: type) -> dict[str, 
     found: dict[str, Any] = {TARGET: f"{module}.{kind.__qualname__}"}
     for name in arguments_of(kind, base):
         if not hasattr(component, name):
-            raise ConfigError(
-                f"{found[TARGET]} must store its argument {name!r}: self.{name} = {name}"
-            )
+            raise ConfigError(f"{kind.__qualname__} must store its argument: self.{name} = {name}")
         found[name] = plain(getattr(component, name))
     return found
 
@@ -204,14 +196,10 @@ def plain(value: object) -> Any:
     Raises:
         ConfigError: when JSON cannot hold it.
 
-    >>> plain((1, math.inf))
+    >>> plain((1, float("inf")))
     [1, 'inf']
     """
-    if value is None or isinstance(value, (int, float, str)):
-        is_infinite = isinstance(value, float) and not math.isfinite(value)
-        return str(value) if is_infinite else value
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: plain(item) for key, item in value.items()}
-    raise ConfigError(f"{value!r} is no plain value of JSON")
+    try:
+        return json.loads(json.dumps(value), parse_constant=lambda name: str(float(name)))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{value!r} is no plain value of JSON") from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 MOST_BYTES = 100_000_000
@@ -35,14 +36,10 @@ def written_value(text: str) -> Any:
     >>> written_value('{"stereo": false}') == written_value("{'stereo': False}")
     True
     """
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
-        raise ValueError(f"{text!r} is no plain value ({error})") from error
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return read(text)
+    raise ValueError(f"{text!r} is no plain value")
 
 
 def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = MOST_DEPTH) -> None:

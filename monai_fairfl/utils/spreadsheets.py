@@ -27,9 +27,7 @@ def cell(value: Any) -> Any:
     >>> cell("=HYPERLINK(1)"), cell("elm"), cell(-0.25)
     ("'=HYPERLINK(1)", 'elm', -0.25)
     """
-    if isinstance(value, str) and FORMULA.match(value):
-        return f"'{value}"
-    return value
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
 def text_of(found: str) -> str:
@@ -38,9 +36,7 @@ def text_of(found: str) -> str:
     >>> text_of(cell("=HYPERLINK(1)")), text_of(cell("'=1")), text_of("'elm")
     ('=HYPERLINK(1)', "'=1", "'elm")
     """
-    if found.startswith("'") and FORMULA.match(found):
-        return found[1:]
-    return found
+    return found[1:] if found.startswith("'") and FORMULA.match(found) else found
 
 
 def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

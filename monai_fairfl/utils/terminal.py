@@ -16,14 +16,7 @@ from monai_fairfl.errors import DataWarning
 
 logger = logging.getLogger(__name__)
 
-NOISY_LOGGERS = ("monai.bundle.workflows", "monai.data.nvimgcodec_pydicom_plugin")
-"""Loggers that warn once per client, or once per reader of images."""
-
-NOISY_WARNINGS = (
-    "executing the bundle config",
-    "NvImgCodecPydicomReader",
-    ".*always_return_as_numpy",
-)
+NOISY_WARNINGS = ("executing the bundle", "NvImgCodecPydicomReader", ".*always_return_as_numpy")
 """Beginnings of libraries' warnings that a user of this package can do nothing about."""
 
 
@@ -148,13 +141,10 @@ def quiet() -> Iterator[None]:
     False
     True
     """
-    # A noisy one may be made inside: it must not stay as quiet as that.
-    names = {*logging.root.manager.loggerDict, *NOISY_LOGGERS, "monai_fairfl"}
+    names = {*logging.root.manager.loggerDict, "monai_fairfl"}
     levels = {each: each.level for each in [logging.root, *map(logging.getLogger, names)]}
     for each in levels:
-        if each.name in NOISY_LOGGERS:
-            each.setLevel(logging.ERROR)
-        elif not each.name.startswith("monai_fairfl."):
+        if not each.name.startswith("monai_fairfl."):
             each.setLevel(logging.INFO if each.name == "monai_fairfl" else logging.WARNING)
     try:
         with warnings.catch_warnings():

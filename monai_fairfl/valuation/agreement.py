@@ -17,8 +17,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games import Valuation
 from monai_fairfl.messages import Estimate
 from monai_fairfl.replies import normalise
-from monai_fairfl.statistics.fairness import agreement
-from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.statistics.fairness import Interval, agreement
 
 LEAST_REPEATS = 5
 """A standard error of fewer rounds or samples gives no interval: it is hardly known itself."""

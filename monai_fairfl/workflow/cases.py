@@ -35,7 +35,7 @@ from monai_fairfl import __version__
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.transforms import in_colours
 from monai_fairfl.errors import DataError, in_words
-from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
+from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.tables import text_of_table

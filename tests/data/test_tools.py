@@ -61,7 +61,7 @@ def test_a_model_file_that_is_not_whole_is_named(
     read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "model.pt"
-    with refused(file, "exist", by=ConfigError):
+    with refused(file, "No such file", by=ConfigError):
         read(file)
     with refused(tmp_path, "directory", by=ConfigError):
         read(tmp_path)

@@ -264,7 +264,7 @@ def values_of(scores: Sequence[CaseScore], **chosen: object) -> list[float]:
 
 def test_mean_and_deviation_are_over_seeds_of_the_mean_of_sites() -> None:
     scores = made_scores()
-    for standing in compare_paired(scores).strategies:
+    for standing in compare_paired(scores, list(LIFT)).strategies:
         by_seed = []
         for seed in (0, 1, 2):
             of_sites = []
@@ -277,8 +277,11 @@ def test_mean_and_deviation_are_over_seeds_of_the_mean_of_sites() -> None:
         assert standing.std == pytest.approx(stdev(by_seed), abs=1e-12)
         alder = fmean(values_of(scores, strategy=standing.strategy, site="alder"))
         assert standing.by_site["alder"] == pytest.approx(alder, abs=1e-12)
-    means = {standing.strategy: standing.mean for standing in compare_paired(scores).strategies}
-    for pair in compare_paired(scores).pairs:
+    means = {
+        standing.strategy: standing.mean
+        for standing in compare_paired(scores, list(LIFT)).strategies
+    }
+    for pair in compare_paired(scores, list(LIFT)).pairs:
         difference = means[pair.strategy] - means[pair.reference]
         assert pair.difference.estimate == pytest.approx(difference, abs=1e-12)
 
@@ -345,29 +348,28 @@ def test_what_one_run_lacks_is_left_out_for_all_by_name() -> None:
     scores = made_scores()
     lacking = ("CGSV", 1, "alder", "Case02")
     missing = [s for s in scores if (s.strategy, s.seed, s.site, s.case) != lacking]
-    found = compare_paired(missing)
+    found = compare_paired(missing, list(LIFT))
     assert found.cases == {**CASES, "alder": 4}
     [words] = found.left_out
     assert "CGSV" in words and "alder/Case02" in words
     without = [score for score in scores if (score.site, score.case) != ("alder", "Case02")]
-    assert repr(found.pairs) == repr(compare_paired(without).pairs)
+    assert repr(found.pairs) == repr(compare_paired(without, list(LIFT)).pairs)
 
     # A site without common cases, and a strategy without a seed.
     no_site = [s for s in scores if (s.strategy, s.seed, s.site) != ("FedCE", 0, "birch")]
-    found = compare_paired(no_site)
+    found = compare_paired(no_site, list(LIFT))
     assert sorted(found.cases) == ["alder", "cedar"]
     assert any("birch" in words for words in found.left_out)
     no_seed = [score for score in scores if (score.strategy, score.seed) != ("CGSV", 2)]
-    found = compare_paired(no_seed)
+    found = compare_paired(no_seed, list(LIFT))
     assert [each.strategy for each in found.strategies] == ["FedAvg", "FedCE"]
     [words] = found.left_out
     assert "CGSV" in words and "2" in words and found.cases == CASES
 
 
-def test_one_seed_has_no_deviation_and_no_interval_and_says_so() -> None:
-    found = compare_paired(made_scores(seeds=[5]))
+def test_one_seed_has_no_deviation_and_no_interval() -> None:
+    found = compare_paired(made_scores(seeds=[5]), list(LIFT))
     assert all(math.isnan(each.std) for each in found.strategies)
     for pair in found.pairs:
         assert math.isnan(pair.difference.low) and math.isnan(pair.difference.high)
         assert 0 < pair.p_value <= pair.p_holm <= 1
-    assert len(found.notes) == 1 and compare_paired(made_scores()).notes == []
