@@ -177,6 +177,7 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
     labels are (B, 2, W, H), disc and cup, of 0 and 1; a structure that is not labelled is below 0
     in the label. Other shapes, and other values such as logits, are a ``DataError``.
 
+    >>> import torch
     >>> label = torch.zeros(1, 2, 8, 8)
     >>> label[:, 0], label[:, 1, :, 2:6] = 1, 1
     >>> metric = CupToDiscErrorMetric()

@@ -69,7 +69,7 @@ class Checked:
     def __post_init__(self) -> None:
         for row in fields(self):  # type: ignore[arg-type]
             allowed: Any = row.metadata.get("allowed")
-            kind, value = str(row.type), getattr(self, row.name)
+            kind, value = str(row.type), getattr(self, row.name, None)
             is_free = value is row.default or (value is None and kind.endswith("| None"))
             # A range of a mapping is of its values.
             is_of_values = kind.startswith("Mapping") and not isinstance(allowed, type)
