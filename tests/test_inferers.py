@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.functional import avg_pool2d
 
 from monai_fairfl.data import SampleSlicesd
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.inferers import (
     CoarseToFineInferer,
     HardwarePrecisionInferer,
