@@ -55,7 +55,7 @@ def comparison_of(cases: int) -> Steps:
             for case in range(cases):
                 value = float(generator.uniform(0.5, 0.9))
                 scores.append(CaseScore(strategy, seed, 0, f"site-{case % 4}", str(case), value))
-    return {"comparison of two strategies": partial(compare_paired, scores)}
+    return {"comparison of two strategies": partial(compare_paired, scores, ["FedAvg", "FedCE"])}
 
 
 def measured(sizes: Sequence[float], make: Callable[[Any], Steps], repeats: int) -> Lines:

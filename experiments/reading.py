@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from study import RESULTS, Study
 
-from monai_fairfl.statistics.fairness import performance
-from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.statistics.fairness import Interval, performance
 
 Result = Mapping[str, Any]
 BySeed = Mapping[Any, Mapping[str, Mapping[str, float]]]

@@ -12,8 +12,8 @@ from typing import Any
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import CANDIDATES, Estimate, chosen, gain_name
+from monai_fairfl.model_files import state_of_file
 from monai_fairfl.run.ledger import number_in, read_ledger
-from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 
@@ -168,11 +168,11 @@ def _distances(models: Path, clients: Sequence[str]) -> dict[str, float]:
 
     BatchNorm statistics are left out.
     """
-    whole = read_state_dict(models / "global.pt")
+    whole = state_of_file(models / "global.pt")
     names = [name for name in whole if "running" not in name and "num_batches" not in name]
     distances = {}
     for client in clients:
-        own = read_state_dict(models / f"{client}.pt")
+        own = state_of_file(models / f"{client}.pt")
         squares = sum((own[name] - whole[name]).double().square().sum() for name in names)
         distances[client] = float(squares) ** 0.5
     return distances

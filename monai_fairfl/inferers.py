@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from monai.inferers import Inferer, SimpleInferer, SliceInferer
 from scipy import ndimage
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from monai_fairfl.data.fundus import square_around
@@ -21,8 +21,7 @@ from monai_fairfl.data.transforms import KINDS, surest_part
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.devices import has_bfloat16
 
-logger = logging.getLogger(__name__)
-
+Network = Callable[..., Any]
 Square = tuple[slice, slice]
 
 FAR = -20.0
@@ -40,8 +39,6 @@ class HardwarePrecisionInferer(SimpleInferer):
     such as sharpness, are in bfloat16 too, and a perturbation of the weights that is far below
     0.4 % of them is lost in its rounding: train methods that perturb weights (FedISM) without it.
 
-    ``precision`` is that of the last pass, ``"bfloat16"`` or ``"float32"``; empty before the first.
-
     >>> network = torch.nn.Conv2d(1, 1, 3)
     >>> images = torch.rand(2, 1, 8, 8)
     >>> outputs = HardwarePrecisionInferer()(images, network)
@@ -49,28 +46,17 @@ class HardwarePrecisionInferer(SimpleInferer):
     (torch.float32, True)
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.precision = ""
-
-    def __call__(
-        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
+    def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
         is_short = has_bfloat16(inputs.device)
-        precision = "bfloat16" if is_short else "float32"
-        if precision != self.precision:
-            logger.info("training in %s on %s", precision, inputs.device)
-            self.precision = precision
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=is_short):
             outputs: Any = super().__call__(inputs, network, *args, **kwargs)
-        full: torch.Tensor = outputs.float()
-        return full
+        return outputs.float()
 
 
 class FirstOutputInferer(Inferer):
     """The first output of a network that gives several also when it is scored.
 
-    With deep supervision it is the one of full size. A mapping's first value counts.
+    With deep supervision it is the one of full size.
 
     Args:
         inferer: of the bundle, which may give several outputs.
@@ -85,15 +71,9 @@ class FirstOutputInferer(Inferer):
         super().__init__()
         self.inferer = SimpleInferer() if inferer is None else inferer
 
-    def __call__(
-        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
+    def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
         outputs = self.inferer(inputs, network, *args, **kwargs)
-        if isinstance(outputs, Mapping):
-            outputs = list(outputs.values())
-        if isinstance(outputs, (list, tuple)):
-            return outputs[0]
-        return outputs
+        return outputs[0] if isinstance(outputs, (list, tuple)) else outputs
 
 
 class NeighbourSliceInferer(SliceInferer):
@@ -112,9 +92,6 @@ class NeighbourSliceInferer(SliceInferer):
         smoothing: weight s of the logits of each neighbour, from 0.
         arguments: of MONAI's ``SliceInferer``.
 
-    Raises:
-        ConfigError: an argument is out of range.
-
     >>> inferer = NeighbourSliceInferer(neighbours=1, roi_size=(1, 1), spatial_dim=2)
     >>> volume = torch.tensor([0.0, 0.0, 6.0, 6.0]).view(1, 1, 1, 1, 4)
     >>> inferer(volume, lambda slices: slices.mean(1, keepdim=True)).flatten().tolist()
@@ -124,20 +101,12 @@ class NeighbourSliceInferer(SliceInferer):
     [0.0, 2.0, 4.0, 6.0]
     """
 
-    def __init__(
-        self, *arguments: Any, neighbours: int = 0, smoothing: float = 0.0, **named: Any
-    ) -> None:
+    def __init__(self, *arguments: Any, neighbours: int = 0, smoothing: float = 0.0, **named: Any):
         super().__init__(*arguments, **named)
-        if neighbours < 0:
-            raise ConfigError(f"neighbours={neighbours}: give a number of slices, from 0.")
-        if smoothing < 0:
-            raise ConfigError(f"smoothing={smoothing}: give a weight from 0.")
         self.neighbours = neighbours
         self.smoothing = smoothing
 
-    def __call__(
-        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
+    def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
         axis = self.spatial_dim + 2
         if self.neighbours:
             offsets = range(-self.neighbours, self.neighbours + 1)
@@ -146,22 +115,20 @@ class NeighbourSliceInferer(SliceInferer):
         if self.smoothing:
             beside = _shifted(logits, -1, axis) + _shifted(logits, 1, axis)
             logits = (logits + self.smoothing * beside) / (1 + 2 * self.smoothing)
-        smoothed: torch.Tensor = logits
-        return smoothed
+        return logits
 
 
-def _shifted(volume: torch.Tensor, offset: int, axis: int) -> torch.Tensor:
+def _shifted(volume: Tensor, offset: int, axis: int) -> Tensor:
     """At each place the slice that lies ``offset`` further; the outermost ones are repeated.
 
     Whole blocks are copied: ``index_select`` takes eight times as long on a last axis.
     """
+    is_back = offset < 0
     number = volume.shape[axis]
     steps = min(abs(offset), number)
-    if offset > 0:
-        last = [volume.narrow(axis, number - 1, 1)] * steps
-        return torch.cat([volume.narrow(axis, steps, number - steps), *last], dim=axis)
-    first = [volume.narrow(axis, 0, 1)] * steps
-    return torch.cat([*first, volume.narrow(axis, 0, number - steps)], dim=axis)
+    outermost = [volume.narrow(axis, 0 if is_back else number - 1, 1)] * steps
+    others = [volume.narrow(axis, 0 if is_back else steps, number - steps)]
+    return torch.cat(outermost + others if is_back else others + outermost, dim=axis)
 
 
 class MirroredInferer(Inferer):
@@ -187,15 +154,12 @@ class MirroredInferer(Inferer):
         self.inferer = inferer
         self.dims = [axis + 2 for axis in mirror_axes]
 
-    def __call__(
-        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
-        straight: torch.Tensor = self.inferer(inputs, network, *args, **kwargs)
+    def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
+        straight = self.inferer(inputs, network, *args, **kwargs)
         if not self.dims:
             return straight
         mirrored = self.inferer(inputs.flip(self.dims), network, *args, **kwargs)
-        mean: torch.Tensor = (straight + mirrored.flip(self.dims)) / 2
-        return mean
+        return (straight + mirrored.flip(self.dims)) / 2
 
 
 class CoarseToFineInferer(Inferer):
@@ -226,7 +190,6 @@ class CoarseToFineInferer(Inferer):
     Args:
         size: W x H that the network sees.
         margin: side of the square over that of the structure's box.
-        channel: of the outer structure.
         passes: at most; 1: the image is a region of interest already.
         normalise: of each image (C, W, H) that the network sees, whole or cut out; as in the
             training.
@@ -239,10 +202,11 @@ class CoarseToFineInferer(Inferer):
         scales: sides of the squares that are first looks beside the whole image, as shares of its
             longer side, in (0, 1). 0.5 takes several times as long.
 
-    Logits in, logits out: (B, C, W, H) of the image's own size.
+    Logits in, logits out: (B, C, W, H) of the image's own size. The first channel is the outer
+    structure.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ConfigError: ``part`` is another.
 
     >>> image = torch.zeros(1, 1, 64, 64)
     >>> image[..., 20:30, 40:50] = 1
@@ -255,25 +219,18 @@ class CoarseToFineInferer(Inferer):
         self,
         size: Sequence[int],
         margin: float = 2.0,
-        channel: int = 0,
         passes: int = 3,
-        normalise: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        normalise: Callable[[Tensor], Tensor] | None = None,
         part: str = "largest",
         mirror_axes: Sequence[int] = (),
         least_side: float = 0.0,
         scales: Sequence[float] = (),
     ):
         super().__init__()
-        for scale in scales:
-            if not 0 < scale < 1:
-                raise ConfigError(f"scales={tuple(scales)}: give shares of the image, in (0, 1).")
-        if not 0 <= least_side <= 1:
-            raise ConfigError(f"least_side={least_side}: give a share of the image, in [0, 1].")
         if part not in KINDS:
             raise ConfigError(f"part={part!r}: give one of {', '.join(KINDS)}.")
         self.size = tuple(size)
         self.margin = margin
-        self.channel = channel
         self.passes = passes
         self.normalise = normalise
         self.part = part
@@ -281,14 +238,11 @@ class CoarseToFineInferer(Inferer):
         self.scales = tuple(scales)
         self.mirrored = MirroredInferer(SimpleInferer(), mirror_axes)
 
-    def __call__(
-        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
-        def logits_of(small: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = network(small, *args, **kwargs)
-            return logits.float()
+    def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
+        def logits_of(small: Tensor) -> Any:
+            return network(small, *args, **kwargs).float()
 
-        def look(images: torch.Tensor) -> torch.Tensor:
+        def look(images: Tensor) -> Tensor:
             """Logits of images (B, C, W, H), of their own size."""
             small = interpolate(images.float(), self.size, mode="bilinear", antialias=True)
             if self.normalise is not None:
@@ -296,9 +250,14 @@ class CoarseToFineInferer(Inferer):
             logits = self.mirrored(small, logits_of)
             return interpolate(logits, images.shape[2:], mode="bilinear")
 
-        def followed(
-            image: torch.Tensor, first: torch.Tensor, whole: torch.Tensor | None = None
-        ) -> torch.Tensor:
+        def look_near(image: Tensor, square: Square) -> Tensor:
+            """Logits of a square of an image (C, W, H), in the whole: outside of it nothing is."""
+            near = look(image[None, :, square[0], square[1]])[0]
+            logits = near.new_full((len(near), *image.shape[1:]), FAR)
+            logits[:, square[0], square[1]] = near
+            return logits
+
+        def followed(image: Tensor, first: Tensor, whole: Tensor | None = None) -> Tensor:
             """Logits after the further looks around what the first one found in an image.
 
             Where a first look at a square leads back to most of the image, they are those of the
@@ -306,24 +265,23 @@ class CoarseToFineInferer(Inferer):
             """
             logits = first
             for _ in range(self.passes - 1):
-                structure = logits[self.channel]
                 if self.part == "surest":
-                    structure = surest_part(structure > 0, structure)
+                    structure = self._surest_part(logits)
                 else:
-                    parts, _ = ndimage.label((structure > 0).cpu().numpy())
+                    parts, _ = ndimage.label((logits[0] > 0).cpu().numpy())
                     # Parts are numbered from 1.
                     largest = np.bincount(parts.flat, minlength=2)[1:].argmax() + 1
-                    structure = torch.as_tensor(parts == largest, device=structure.device)
+                    structure = torch.as_tensor(parts == largest, device=logits.device)
                 square = square_around(structure, self.margin, least_side=least_side)
                 if square is None:
                     break
                 sides = zip(square, image.shape[1:], strict=True)
                 if all(side.stop - side.start > MOST_OF_IMAGE * length for side, length in sides):
                     return logits if whole is None else whole
-                near = look(image[None, :, square[0], square[1]])[0]
-                if not bool((near[self.channel] > 0).any()):
+                near = look_near(image, square)
+                if not bool((near[0] > 0).any()):
                     break
-                logits = _within(square, near, first)
+                logits = near
             return logits
 
         least_side = max(round(self.least_side * max(inputs.shape[2:])), 1)
@@ -332,10 +290,10 @@ class CoarseToFineInferer(Inferer):
             surest = followed(image, logits)
             known = self._surest_part(surest)
             for square in _overlapping_squares(self.scales, image.shape[1:]):
-                first = _within(square, look(image[None, :, square[0], square[1]])[0], logits)
-                place = int(first[self.channel].argmax())
+                first = look_near(image, square)
+                place = int(first[0].argmax())
                 # What is known already would only be found again.
-                if not bool(first[self.channel].max() > 0) or bool(known.flatten()[place]):
+                if not bool(first[0].max() > 0) or bool(known.flatten()[place]):
                     continue
                 end = followed(image, first, logits)
                 known = known | self._surest_part(end)
@@ -345,25 +303,18 @@ class CoarseToFineInferer(Inferer):
             logits.copy_(surest)
         return all_logits
 
-    def _expected_dice(self, logits: torch.Tensor) -> float:
+    def _expected_dice(self, logits: Tensor) -> float:
         """How sure the network is of what it found."""
         part = self._surest_part(logits)
         if not bool(part.any()):
             return 0.0
-        probabilities = torch.sigmoid(logits[self.channel])
+        probabilities = torch.sigmoid(logits[0])
         return float(2 * probabilities[part].sum() / (part.sum() + probabilities.sum()))
 
-    def _surest_part(self, logits: torch.Tensor) -> torch.Tensor:
+    def _surest_part(self, logits: Tensor) -> Tensor:
         """The part of the outer structure that holds the highest logit."""
-        outer = logits[self.channel]
+        outer = logits[0]
         return surest_part(outer > 0, outer)
-
-
-def _within(square: Square, near: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Logits of a square in a whole image, outside of which nothing is."""
-    logits = torch.full_like(like, FAR)
-    logits[:, square[0], square[1]] = near
-    return logits
 
 
 def _overlapping_squares(scales: Sequence[float], size: Sequence[int]) -> list[Square]:

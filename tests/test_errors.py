@@ -4,20 +4,9 @@
 
 from __future__ import annotations
 
-import pytest
-from monai.bundle import ConfigParser
 from monai.transforms import Flip
 
 from monai_fairfl.errors import in_words
-
-
-def test_an_error_of_monai_names_the_part_and_the_reason_and_nothing_for_a_debugger() -> None:
-    parser = ConfigParser({"flip": {"_target_": "monai.transforms.Flip", "times": 2}})
-    with pytest.raises(RuntimeError, match="debugging mode") as caught:
-        parser.get_parsed_content("flip")
-    words = in_words(caught.value)
-    assert words.startswith("RuntimeError: monai.transforms.Flip could not be built; because of")
-    assert "unexpected keyword argument 'times'" in words and "_mode_" not in words
 
 
 def test_the_same_error_of_two_objects_is_the_same_text() -> None:

@@ -45,11 +45,11 @@ from study import Study
 
 from monai_fairfl import normalise
 from monai_fairfl.statistics.fairness import (
+    Interval,
     agreement,
     performance_distance,
     performance_fairness_pearson,
 )
-from monai_fairfl.statistics.intervals import Interval
 
 GENERATED = ("six_prostate", "six_fundus")
 REAL = ("prostate", "fundus")

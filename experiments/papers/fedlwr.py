@@ -22,8 +22,7 @@ from reading import (
     words,
 )
 
-from monai_fairfl.statistics.fairness import performance
-from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.statistics.fairness import Interval, performance
 
 REAL = ("prostate", "fundus")
 SHOWN = ("Standalone", "FedAvg", "qFedAvg", "CFFL", "CGSV", "Ditto", "FedCE-sum", "FedCE", "FedLWR")

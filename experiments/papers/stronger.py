@@ -35,7 +35,7 @@ from reading import (
 )
 from study import RESULTS
 
-from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.statistics.fairness import Interval
 
 Differences = dict[int, dict[str, dict[str, float]]]
 """Seed -> site -> fold -> a difference: one number of each site in each run."""

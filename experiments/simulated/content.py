@@ -16,7 +16,7 @@ from monai.transforms import LoadImage
 from monai_fairfl.data.image_files import is_nifti
 from monai_fairfl.data.transforms import grey_levels
 from monai_fairfl.errors import DataError
-from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
+from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
 
 Ranges = tuple[tuple[str, float, float], ...]
 """Name, lowest and highest pixel value of each structure."""
@@ -45,7 +45,7 @@ def structure_size(case: Mapping[str, Any]) -> float:
 def cup_to_disc_ratio(case: Mapping[str, Any]) -> float:
     """Vertical cup-to-disc ratio of a fundus label, 0 to 1.
 
-    See :mod:`monai_fairfl.metrics.cup_to_disc`.
+    See :mod:`monai_fairfl.metrics.segmentation`.
 
     Args:
         case: the file ``label``, and ``values`` with the ranges of ``disc`` and ``cup``.

@@ -46,7 +46,6 @@ from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
 from monai_fairfl.utils.settings import one_or_several
-from monai_fairfl.utils.terminal import print_replacing
 
 PLAN = "plan.json"
 
@@ -163,7 +162,7 @@ class Comparison:
             self.federation.read_settings()
             with locked(self.out):
                 found = self._run()
-            print_replacing(f"{as_text(found)}\nPage: {self.out / 'comparison.html'}")
+            print(f"{as_text(found)}\nPage: {self.out / 'comparison.html'}")
             if found["failed"]:
                 raise failure_of(found["failed"], len(self.cells), "trainings")
             return found

@@ -40,7 +40,7 @@ from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_o
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.settings import LEAD, one_or_several
 from monai_fairfl.utils.tensors import own_random_state
-from monai_fairfl.utils.terminal import print_replacing, quiet, stopping_on_signals
+from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 from monai_fairfl.valuation import RunValuation
 
 if TYPE_CHECKING:
@@ -451,4 +451,4 @@ class BundleFederation(Observer):
             return
         report = write_report_if_possible(runs, self.run_dir, failed)
         if report is not None:
-            print_replacing(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
+            print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")

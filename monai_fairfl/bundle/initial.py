@@ -17,10 +17,13 @@ from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import evaluation_files
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
-from monai_fairfl.model_files.parts import acts
-from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.model_files.recipe import (
+    ModelRecipe,
+    acts,
+    state_of_file,
+)
 from monai_fairfl.run.resuming import FullRun
-from monai_fairfl.utils.files import read_state_dict, sha256_of
+from monai_fairfl.utils.files import sha256_of
 
 
 def initial_model(
@@ -63,7 +66,7 @@ def initial_model(
     spec = read_spec(network, torch.zeros(shape))
     if file is not None:
         try:
-            network.load_state_dict(read_state_dict(file))
+            network.load_state_dict(state_of_file(file))
         except (ConfigError, RuntimeError) as error:
             raise FederationError(f"initial model {file} cannot be used: {error}") from error
     return spec.tensors_of(network), spec

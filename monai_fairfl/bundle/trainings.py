@@ -35,7 +35,7 @@ from monai_fairfl.errors import (
     in_words,
 )
 from monai_fairfl.transports.workers import Failed, Turn, Work, at_a_time, carry_out
-from monai_fairfl.utils.machine import free_memory, usable_cores
+from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import quiet
 
 if TYPE_CHECKING:

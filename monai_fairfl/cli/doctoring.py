@@ -201,7 +201,7 @@ def _library(requirement: Requirement) -> tuple[bool, str]:
 
 def _machine(folder: Path) -> Iterator[Finding]:
     """Cores, GPU, precision, free memory, and free disk of the folder in which runs are written."""
-    from monai_fairfl.utils.machine import free_memory, usable_cores
+    from monai_fairfl.utils.devices import free_memory, usable_cores
 
     yield Finding("cores", OK, f"{usable_cores()} usable")
     try:

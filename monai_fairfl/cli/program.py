@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TextIO
 from monai_fairfl.cli import bundles, doctoring, finished, models, training
 from monai_fairfl.cli.options import Answer
 from monai_fairfl.errors import FairFLError, closest
-from monai_fairfl.utils.terminal import data_notes_shown_once
+from monai_fairfl.utils.terminal import data_notes_to
 
 Options = Callable[[argparse.ArgumentParser], None]
 Command = Callable[[argparse.Namespace], Answer]
@@ -112,7 +112,7 @@ def _answer(args: argparse.Namespace) -> Answer:
     """Run the command; an error that the user can mend becomes its answer."""
     code = EXIT_FAILED
     try:
-        with data_notes_shown_once():
+        with data_notes_to(lambda note: print(f"note: {note}", file=sys.stderr)):
             answer: Answer = args.command(args)
             return answer
     except BrokenPipeError:

@@ -31,7 +31,7 @@ from monai_fairfl.bundle.trainings import shown_on
 from monai_fairfl.errors import ConfigError, FairFLError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.terminal import data_notes_to, was_shown
+from monai_fairfl.utils.terminal import data_notes_to
 
 logger = logging.getLogger("monai_fairfl")
 """The logger whose warnings a user sees, those of all rooms included."""
@@ -260,6 +260,6 @@ class _OnConsole(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text not in self.shown and not was_shown(text):
+        if text not in self.shown:
             self.shown.add(text)
             self.console.print(text, markup=False, soft_wrap=True)

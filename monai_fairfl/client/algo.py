@@ -43,13 +43,13 @@ from monai_fairfl.messages import (
 )
 from monai_fairfl.model_files.recipe import digests_of_files, save_model_file
 from monai_fairfl.run.ledger import digest_of
+from monai_fairfl.utils.devices import reuse_freed_memory
 from monai_fairfl.utils.engine_internals import (
     handler_owner,
     remove_handlers,
     require_whole_run,
 )
 from monai_fairfl.utils.files import private_folder
-from monai_fairfl.utils.machine import reuse_freed_memory
 from monai_fairfl.utils.tensors import CPU
 
 logger = logging.getLogger(__name__)

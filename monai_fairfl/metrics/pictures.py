@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import io
 import logging
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +15,7 @@ from ignite.engine import Events
 from monai.transforms import EnsureChannelFirst, LoadImage, Orientation
 from nibabel.orientations import aff2axcodes
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
-from scipy.ndimage import binary_erosion, zoom
+from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 from monai_fairfl.errors import in_words
 from monai_fairfl.utils.files import write_atomically
@@ -35,12 +33,14 @@ REFERENCE, PREDICTION = (51, 221, 102), (255, 212, 0)
 MISSED, TOO_MUCH = (230, 25, 25), (25, 100, 255)
 """Colours: of the outlines, and of what only the reference or only the prediction has."""
 
+TINT = 115
+"""Opacity of the latter, of 255."""
+
 COLUMNS = ("case", "dice", "reference", "prediction", "unit")
 """Of the table of sizes."""
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """What is remembered of a case until all of them are scored.
 
     Args:
@@ -108,22 +108,14 @@ class CasePictures:
 
     def attach(self, engine: Any) -> None:
         """Remember each case of a run of ``engine``, and draw at its end."""
-        engine.add_event_handler(Events.STARTED, self._begin)
+        engine.add_event_handler(Events.STARTED, self._cases.clear)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._remember)
         engine.add_event_handler(Events.COMPLETED, self._write)
 
-    def _begin(self, engine: Any) -> None:
-        self._cases = []
-
     def _remember(self, engine: Any) -> None:
         for output in engine.state.output:
-            try:
-                found = case_of(output)
-            except Exception as error:  # the scores are made whether or not a case can be drawn
-                logger.warning("a case is in no picture: %s", in_words(error))
-                continue
-            if found is not None:
-                self._cases.append(found)
+            if (case := case_of(output)) is not None:
+                self._cases.append(case)
 
     def _write(self, engine: Any) -> None:
         if not self._cases:
@@ -137,19 +129,17 @@ class CasePictures:
 
         ranked = sorted(self._cases, key=lambda case: -case.dice)
         shown = {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
-        pictures = {}
-        for name, case in shown.items():
-            try:
-                pictures[name] = picture_of(case)
-            except Exception as error:  # as above
-                logger.warning("no picture of %s: %s", case.file, in_words(error))
-                pictures[name] = Image.new("RGB", (PANEL, PANEL), "grey")
-        height = max(picture.height for picture in pictures.values())
+        try:
+            pictures = [picture_of(case) for case in shown.values()]
+        except Exception as error:  # the scores are made whether or not a case can be drawn
+            logger.warning("%s is not drawn: %s", self.file.name, in_words(error))
+            return
+        height = max(picture.height for picture in pictures)
         page = Image.new("RGB", (3 * PANEL + 20, height + 34), "white")
         words = ImageDraw.Draw(page)
         for number, (name, case) in enumerate(shown.items()):
             left = number * (PANEL + 10)
-            page.paste(pictures[name], (left, 34))
+            page.paste(pictures[number], (left, 34))
             title = f"{name}: Dice {case.dice:.3f}\n{Path(case.file).name[-50:]}"
             words.text((left, 2), title.encode("ascii", "replace").decode(), fill="black")
         stream = io.BytesIO()
@@ -190,29 +180,27 @@ def picture_of(case: Case) -> Image.Image:
         image = torch.full((1, *case.label.shape[1:]), 0.5)
     # The three channels of a photograph; of a volume's several the first.
     channels = image.numpy()[: 3 if is_photograph and len(image) > 2 else 1]
-    wanted = np.any(np.concatenate((case.label, case.pred)), axis=0)
-    spare = int(MARGIN * max(wanted.shape))
-    window = tuple(
-        slice(max(where.min() - spare, 0), where.max() + spare + 1) for where in np.nonzero(wanted)
-    )
-    scale = PANEL / max(wanted[window].shape)
-
-    def enlarged(array: NDArray[Any], order: int) -> NDArray[Any]:
-        """An array (channels, x, y) at the picture's size."""
-        part = array[(slice(None),) + window].astype(np.float32)
-        return np.stack([zoom(channel, scale, order=order) for channel in part])
-
     low, high = np.percentile(channels, (0.5, 99.5))
-    grey = np.clip((enlarged(channels, 1) - low) / max(high - low, 1e-6), 0, 1)
-    colours = np.broadcast_to(grey, (3, *grey.shape[1:])) * 255
-    label, pred = (enlarged(masks, 1) > 0.5 for masks in (case.label, case.pred))
-    errors = {MISSED: label & ~pred, TOO_MUCH: pred & ~label}
+    grey = 255 * np.clip((channels - low) / max(high - low, 1e-6), 0, 1)
+    wanted = np.nonzero(np.any([*case.label, *case.pred], axis=0))
+    spare = int(MARGIN * max(grey.shape))
+    left, upper = (int(where.min()) - spare for where in wanted)
+    right, lower = (int(where.max()) + spare + 1 for where in wanted)
+
+    def enlarged(array: NDArray[Any]) -> Image.Image:
+        """The part (x, y) or (3, x, y) that has the structures, at the picture's size."""
+        # MONAI has the x axis first.
+        part = Image.fromarray(array.T.astype(np.uint8)).crop((left, upper, right, lower))
+        scale = PANEL / max(part.size)
+        return part.resize((round(scale * part.width), round(scale * part.height)))
+
+    picture = enlarged(np.broadcast_to(grey, (3, *grey.shape[1:])))
+    errors = {MISSED: case.label & ~case.pred, TOO_MUCH: case.pred & ~case.label}
     for colour, masks in errors.items():
-        tint = np.array(colour)[:, None, None]
-        colours = np.where(masks.any(0), 0.55 * colours + 0.45 * tint, colours)
-    for colour, masks in ((REFERENCE, label), (PREDICTION, pred)):
+        picture.paste(colour, None, enlarged(np.where(masks.any(0), TINT, 0)))
+    for colour, masks in ((REFERENCE, case.label), (PREDICTION, case.pred)):
         for mask in masks:
-            edge = mask & ~binary_erosion(mask, iterations=2, border_value=1)
-            colours = np.where(edge, np.array(colour)[:, None, None], colours)
-    # MONAI has the x axis first.
-    return Image.fromarray(colours.transpose(2, 1, 0).astype(np.uint8))
+            shape = enlarged(255 * mask).point(lambda value: 255 * (value > 127))
+            inner = shape.filter(ImageFilter.MinFilter(5))
+            picture.paste(colour, None, ImageChops.subtract(shape, inner))
+    return picture

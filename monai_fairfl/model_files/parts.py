@@ -9,67 +9,33 @@ image, loads weights, or looks up a function by its name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-NETWORKS = (
-    "AttentionUnet",
-    "BasicUNet",
-    "BasicUNetPlusPlus",
-    "DynUNet",
-    "HighResNet",
-    "SegResNet",
-    "SegResNetDS",
-    "SwinUNETR",
-    "UNet",
-    "UNETR",
-    "VNet",
-)
-INFERERS = (
-    "SimpleInferer",
-    "SliceInferer",
-    "SlidingWindowInferer",
-    "monai_fairfl.inferers.CoarseToFineInferer",
-    "monai_fairfl.inferers.FirstOutputInferer",
-    "monai_fairfl.inferers.MirroredInferer",
-    "monai_fairfl.inferers.NeighbourSliceInferer",
-)
-TRANSFORMS = (
-    "Activationsd",
-    "AsDiscreted",
-    "CenterScaleCropd",
-    "CenterSpatialCropd",
-    "DivisiblePadd",
-    "EnsureChannelFirstd",
-    "LoadImaged",
-    "NormalizeIntensityd",
-    "Orientationd",
-    "Resized",
-    "ResizeWithPadOrCropd",
-    "ScaleIntensityd",
-    "ScaleIntensityRanged",
-    "ScaleIntensityRangePercentilesd",
-    "Spacingd",
-    "SpatialPadd",
-    "monai_fairfl.data.LabelStructuresd",
-    "monai_fairfl.data.NestStructuresd",
-    "monai_fairfl.data.NormaliseFieldd",
-    "monai_fairfl.data.OneChanneld",
-    "monai_fairfl.data.OneViewd",
-    "monai_fairfl.data.SmoothResized",
-)
+U_NETS = ("BasicUNet", "BasicUNetPlusPlus", "DynUNet", "SwinUNETR", "UNet", "UNETR")
+OTHER_NETWORKS = ("AttentionUnet", "HighResNet", "SegResNet", "SegResNetDS", "VNet")
+INFERERS = ("SimpleInferer", "SliceInferer", "SlidingWindowInferer")
+AXES = ("EnsureChannelFirstd", "Orientationd", "Resized", "ResizeWithPadOrCropd", "Spacingd")
+BORDERS = ("CenterScaleCropd", "CenterSpatialCropd", "DivisiblePadd", "SpatialPadd")
+NORMALISING = ("NormalizeIntensityd", "ScaleIntensityd", "ScaleIntensityRanged")
+OTHERS = ("Activationsd", "AsDiscreted", "LoadImaged", "ScaleIntensityRangePercentilesd")
+OWN_INFERERS = ("CoarseToFineInferer", "FirstOutputInferer", "MirroredInferer")
+OF_SLICES = ("NeighbourSliceInferer",)
+OF_LABELS = ("LabelStructuresd", "NestStructuresd")
+OF_IMAGES = ("NormaliseFieldd", "OneChanneld", "OneViewd", "SmoothResized")
 READERS = ("ITKReader", "NibabelReader", "PILReader")
-FUNCTIONS = (
-    "monai_fairfl.data.grey_levels",
-    "monai_fairfl.data.in_colours",
-    "monai_fairfl.data.normalise_field",
-)
+FUNCTIONS = [
+    f"monai_fairfl.data.{name}" for name in ("grey_levels", "in_colours", "normalise_field")
+]
 """Given as an argument, by ``"_mode_": "callable"``."""
 
 OF_FILES = ("@values", "@stereo")
 """References that stay: to how a site writes its files, not to how a model was trained."""
 
-ALLOWED = frozenset({*NETWORKS, *INFERERS, *TRANSFORMS, *READERS, *FUNCTIONS})
+ALLOWED = [*U_NETS, *OTHER_NETWORKS, *INFERERS, *AXES, *BORDERS, *NORMALISING, *OTHERS, *READERS]
+ALLOWED += [f"monai_fairfl.inferers.{name}" for name in (*OWN_INFERERS, *OF_SLICES)]
+ALLOWED += [f"monai_fairfl.data.{name}" for name in (*OF_LABELS, *OF_IMAGES)]
+ALLOWED += FUNCTIONS
 """What a part may build: classes of MONAI by their names, and those of this package."""
 
 
@@ -83,9 +49,7 @@ def acts(value: Any) -> bool:
         return value.startswith(("$", "@", "%"))
     if isinstance(value, Mapping):
         return "_target_" in value or any(acts(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(acts(item) for item in value)
-    return False
+    return isinstance(value, (list, tuple)) and any(acts(item) for item in value)
 
 
 def refused_in(content: Any) -> str:
@@ -99,23 +63,37 @@ def refused_in(content: Any) -> str:
     "the reader 'os.system'"
     """
     if isinstance(content, str):
-        return f"{content!r}" if acts(content) and content not in OF_FILES else ""
+        return repr(content) if acts(content) and content not in OF_FILES else ""
     if isinstance(content, (list, tuple)):
         return next(filter(None, map(refused_in, content)), "")
     if not isinstance(content, Mapping):
         return ""
+    allowed: dict[str, Sequence[str]] = {"_target_": ALLOWED, "_mode_": ()}
+    if content.get("_target_") in FUNCTIONS:
+        allowed["_mode_"] = ("callable",)
+    if not isinstance(content.get("reader"), Mapping):
+        # MONAI looks a reader up by any dotted path, and calls it.
+        allowed["reader"] = READERS
     for name, value in content.items():
-        if name == "_target_":
-            if not isinstance(value, str) or value not in ALLOWED:
-                return f"the _target_ {value!r}"
-        elif name == "_mode_":
-            if value != "callable" or content.get("_target_") not in FUNCTIONS:
-                return f"the _mode_ {value!r}"
+        if name in allowed:
+            if value not in allowed[name]:
+                return f"the {name} {value!r}"
         elif not isinstance(name, str) or name.startswith("_"):
             return f"the key {name!r}"
-        elif name == "reader" and not isinstance(value, Mapping) and value not in READERS:
-            # MONAI looks a reader up by any dotted path, and calls it.
-            return f"the reader {value!r}"
         elif found := refused_in(value):
             return found
     return ""
+
+
+def refused_part(part: Any) -> str:
+    """What a recipe may not hold as one of its parts, in words; empty where all is allowed.
+
+    >>> refused_part({"content": {"_target_": "UNet"}, "values": ["cases#folder"]})
+    "the keys ['cases#folder']"
+    """
+    is_part = isinstance(part, Mapping) and set(part) == {"content", "values"}
+    if not is_part or not isinstance(part["values"], (list, tuple)):
+        return repr(part)
+    # A key such as "cases#folder" would be a place of the configuration.
+    places = [key for key in part["values"] if not str(key).isidentifier()]
+    return refused_in(part["content"]) or (f"the keys {places}" if places else "")

@@ -21,7 +21,6 @@ from __future__ import annotations
 import copy
 import io
 import json
-import logging
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -36,23 +35,18 @@ from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.parts import acts as acts
-from monai_fairfl.model_files.parts import refused_in
-from monai_fairfl.utils.files import (
-    NOT_WHOLE,
-    load_saved,
-    read_state_dict,
-    require_whole,
-    sha256_of,
-    write_atomically,
-)
+from monai_fairfl.model_files.parts import refused_part
+from monai_fairfl.utils.files import load_saved, require_whole, sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-
-logger = logging.getLogger(__name__)
 
 IN_TORCHSCRIPT = "recipe.json"
 """Name of the recipe among a TorchScript file's extra files."""
 
-MODEL_SUFFIXES = (".pt", ".pth", ".ts", ".onnx")
+RECIPE_SUFFIX = ".recipe.json"
+"""Of the file beside a model."""
+
+REQUIRED = ("bundle", "version", "values")
+"""Fields that every recipe has."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +113,7 @@ class ModelRecipe:
 
     def state_dict(self) -> dict[str, Any]:
         """The recipe as plain values; ``CheckpointSaver`` writes it beside the weights."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return dict(json.loads(json.dumps(asdict(self))))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load nothing: a recipe describes the model that it came with.
@@ -138,49 +131,21 @@ class ModelRecipe:
         """
         kinds = {row.name: str if row.type == "str" else Mapping for row in fields(cls)}
         known: dict[str, Any] = {name: state[name] for name in kinds if name in state}
-        unreadable = []
+        problems = [f"it lacks {name}" for name in REQUIRED if name not in known]
         for name, value in known.items():
             if not isinstance(value, kinds[name]):
-                unreadable.append(f"its {name} is {value!r}")
-        for name in ("bundle", "version", "values"):
-            if name not in known:
-                unreadable.append(f"it lacks {name}")
-        if not unreadable:
+                problems.append(f"its {name} is {value!r}")
+            elif name != "parts" and acts(value):
+                problems.append(f"code or a reference in its {name}")
+        if not problems:
             for site, values in known.get("sites", {}).items():
                 if not isinstance(values, Mapping):
-                    unreadable.append(f"site {site} has {values!r}")
+                    problems.append(f"site {site} has {values!r}")
             for section, part in known.get("parts", {}).items():
-                is_part = isinstance(part, Mapping) and set(part) == {"content", "values"}
-                if not is_part or not isinstance(part["values"], (list, tuple)):
-                    unreadable.append(f"its {section} is {part!r}")
-        if unreadable:
-            raise ConfigError(
-                f"{source} holds a recipe that cannot be read: {', '.join(unreadable)}"
-            )
-
-        # Whoever uses the model carries these out, by a configuration.
-        refused = []
-        for section, part in known.get("parts", {}).items():
-            # A key such as "cases#folder" would be a place of the configuration.
-            places = [key for key in part["values"] if not str(key).isidentifier()]
-            if found := refused_in(part["content"]) or ", ".join(map(repr, places)):
-                refused.append(f"{found} in its {section}")
-        for name in ("values", "sites", "training"):
-            if acts(known.get(name)):
-                refused.append(f"code or a reference in its {name}")
-        if refused:
-            raise ConfigError(
-                f"{source} holds a recipe with {', '.join(refused)}, which no model may bring: do "
-                "not use this model, and ask who sent it"
-            )
-        unknown = [str(name) for name in state if name not in kinds]
-        if unknown:
-            logger.warning(
-                "the recipe of %s has %s, which this version does not know: it was written by %s",
-                source,
-                ", ".join(unknown),
-                known.get("package", "another version"),
-            )
+                if refused := refused_part(part):
+                    problems.append(f"{refused} in its {section}")
+        if problems:
+            raise ConfigError(f"{source} has an unusable recipe, ask its sender: {problems}")
         return cls(**known)
 
 
@@ -214,22 +179,9 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
     write_atomically(path, file.getvalue())
     if recipe is None:
         # A previous model may have left one.
-        recipe_file(path).unlink(missing_ok=True)
+        path.with_suffix(RECIPE_SUFFIX).unlink(missing_ok=True)
     else:
         write_recipe_file(path, recipe)
-
-
-def recipe_file(model: str | Path) -> Path:
-    """Where the recipe of a model lies for people to read.
-
-    >>> recipe_file("models/global.pt").as_posix()
-    'models/global.recipe.json'
-    >>> recipe_file("models/prostate-0.1").as_posix()
-    'models/prostate-0.1.recipe.json'
-    """
-    model = Path(model)
-    name = model.stem if model.suffix in MODEL_SUFFIXES else model.name
-    return model.with_name(f"{name}.recipe.json")
 
 
 def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
@@ -250,20 +202,7 @@ def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
     {'size': [64, 64]}
     """
     text = json.dumps(recipe.state_dict(), indent=4, ensure_ascii=False) + "\n"
-    write_atomically(recipe_file(model), text.encode())
-
-
-def recipe_of_json(text: bytes | str, source: str | Path) -> ModelRecipe:
-    """The recipe in a JSON text.
-
-    Raises:
-        ConfigError: when it is none; it names the file.
-    """
-    try:
-        state = object_of_json(text)
-    except ValueError as error:
-        raise ConfigError(f"{source} holds a recipe that cannot be read: {error}") from error
-    return ModelRecipe.from_state(state, source)
+    write_atomically(Path(model).with_suffix(RECIPE_SUFFIX), text.encode())
 
 
 def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
@@ -295,21 +234,22 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
         with zipfile.ZipFile(path) as archive:
             for entry in archive.namelist():
                 if entry.endswith(f"/extra/{IN_TORCHSCRIPT}"):
-                    return recipe_of_json(archive.read(entry), path)
+                    try:
+                        return ModelRecipe.from_state(object_of_json(archive.read(entry)), path)
+                    except ValueError as error:
+                        raise ConfigError(f"{path} holds no recipe: {error}") from error
         return None
     found = load_saved(path)
-    if not isinstance(found, Mapping) or not isinstance(found.get("model"), Mapping):
-        return None  # a state_dict alone
-    if "recipe" not in found:
-        return None
-    if not isinstance(found["recipe"], Mapping):
-        kind = type(found["recipe"]).__name__
-        raise ConfigError(f"{path} holds a recipe that cannot be read: it is a {kind}")
-    return ModelRecipe.from_state(found["recipe"], path)
+    # A state_dict alone has none.
+    recipe = found.get("recipe") if isinstance(found, Mapping) else None
+    return None if recipe is None else ModelRecipe.from_state(recipe, path)
 
 
 def state_of_file(path: str | Path) -> Weights:
     """The ``state_dict`` in a model file, a checkpoint of PyTorch or TorchScript.
+
+    Of a checkpoint it is the whole content, or its entry ``"model"``, as MONAI's
+    ``CheckpointLoader`` reads it.
 
     Raises:
         ConfigError: when the file is missing, damaged or something else.
@@ -322,16 +262,18 @@ def state_of_file(path: str | Path) -> Weights:
     ...     state_of_file(folder + "/global.pt")
     {'w': tensor([1.])}
     """
-    if not is_torchscript(path):
-        return read_state_dict(path)
-    require_whole(path)
-    try:
-        state: Weights = torch.jit.load(str(path), map_location="cpu").state_dict()
-    except RuntimeError as error:  # such as a file of a later version of PyTorch
-        raise ConfigError(
-            f"{path} is no TorchScript that can be read ({in_words(error)})"
-        ) from error
-    return state
+    if is_torchscript(path):
+        require_whole(path)
+        try:
+            return torch.jit.load(str(path), map_location="cpu").state_dict()
+        except RuntimeError as error:  # such as a file of a later version of PyTorch
+            raise ConfigError(f"{path} is no readable TorchScript ({in_words(error)})") from error
+    found = load_saved(path)
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
+    return found
 
 
 def is_torchscript(path: str | Path) -> bool:
@@ -346,7 +288,7 @@ def is_torchscript(path: str | Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any("/code/" in name for name in archive.namelist())
-    except NOT_WHOLE:  # missing, damaged or something else
+    except Exception:  # missing, damaged or something else
         return False
 
 

@@ -34,8 +34,8 @@ NOTES = (
     "seed would give the same difference. The interval is over seeds and cases, and gives each "
     "hospital the same weight. If the two disagree, trust the interval, unless hospitals have few "
     "cases: then test more.",
-    "Two to four seeds give too narrow an interval: the bootstrap underestimates the spread of few "
-    "values. Use five seeds or more.",
+    "Fewer than five seeds give too narrow an interval or none: the bootstrap underestimates the "
+    "spread of few values. Use five seeds or more.",
 )
 
 ENOUGH_CASES = 5
@@ -167,7 +167,7 @@ def _compared(
         words = f"site {site} is left out: it has no score of a {CASES_OF[measurement]} case"
         metrics[main]["left_out"].append(words)
     seeds = metrics[main]["seeds"]
-    notes = list(NOTES if 1 < len(seeds) < ENOUGH_SEEDS else NOTES[:1])
+    notes = list(NOTES if len(seeds) < ENOUGH_SEEDS else NOTES[:1])
     few = [site for site, n in metrics[main]["cases"].items() if n < ENOUGH_CASES]
     if few and len(seeds) > 1:
         notes.append(

@@ -411,14 +411,11 @@ class FullRun(CheckedSettings):
         overrides: of the measured training, for a reader of the file.
     """
 
+    prefix = "full_run: "
     rounds: int = setting(MISSING, allowed="[1, inf)")
     local_epochs: int = setting(MISSING, allowed="[1, inf)")
     mean_dice: float = setting(MISSING, allowed="[0, 1]")
     overrides: Mapping[str, Any] = setting({})
-
-    def row_called(self, name: str) -> str:
-        """How an error calls a value."""
-        return f"full_run: {name}"
 
     @classmethod
     def read(cls, given: Any) -> FullRun | None:

@@ -11,9 +11,10 @@ value, or a sequence (client "0", ...).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,13 +23,38 @@ from scipy import stats
 
 from monai_fairfl.errors import ConfigError
 
-PerClient: TypeAlias = Mapping[str, float] | Sequence[float]
+Row: TypeAlias = NDArray[np.float64]
+PerClient: TypeAlias = Mapping[str, float] | Sequence[float] | Row
+Bounds: TypeAlias = tuple[float, float]
+
+FINITE = (-sys.float_info.max, sys.float_info.max)
+FRACTION = (-1e-6, 1 + 1e-6)
+"""What values may be, ends included; a fraction, but for rounding."""
 
 ROUNDING = 0.02
 """Published shares, rounded to half a percent, sum to 0.99 ... 1.01."""
 
 EQUAL = 1e-9
 """Relative spread below which values are equal, but for rounding."""
+
+
+class Interval(NamedTuple):
+    """An estimate with the ends of its confidence interval; NaN where unknown."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def words(self, digits: int) -> str:
+        """The estimate, with its interval where that is known.
+
+        >>> Interval(0.5, 0.25, 0.75).words(2)
+        '0.50 (0.25 to 0.75)'
+        >>> Interval(0.5, math.nan, math.nan).words(2)
+        '0.50'
+        """
+        estimate, low, high = (f"{number:.{digits}f}" for number in self)
+        return estimate if math.isnan(self.low) else f"{estimate} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -40,7 +66,6 @@ class Performance:
 
     mean: float
     std: float
-    ddof: int
     worst_client: str
     worst: float
     gap: float
@@ -54,8 +79,7 @@ class Correlation(NamedTuple):
     p_value: float
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """What :func:`agreement` found.
 
     ``pearson`` is in -100 ... 100, ``euclidean`` and ``cosine`` are of fractions.
@@ -83,7 +107,7 @@ def performance(scores: PerClient, ddof: int = 1) -> Performance:
         are zero. Of equally bad sites, ``worst_client`` is the first by name.
 
     Raises:
-        ConfigError: when there is no client, or a score is not a fraction.
+        ConfigError: when a score is not a fraction.
 
     >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7})
     >>> summary.worst_client, summary.worst
@@ -91,19 +115,15 @@ def performance(scores: PerClient, ddof: int = 1) -> Performance:
     >>> round(summary.std, 3), round(summary.jain, 3)
     (0.1, 0.99)
     """
-    names, x = _scores(scores, "scores")
-    n = len(x)
-    std = float(x.std(ddof=ddof)) if n > ddof else float("nan")
-    squares = float(n * np.sum(x**2))
-    jain = float(x.sum() ** 2 / squares) if squares > 0 else float("nan")
+    names, x = _values(scores, "scores", FRACTION)
+    squares = float(len(x) * np.sum(x**2))
     return Performance(
         mean=float(x.mean()),
-        std=std,
-        ddof=ddof,
+        std=float(x.std(ddof=ddof)) if len(x) > ddof else math.nan,
         worst_client=names[int(x.argmin())],
         worst=float(x.min()),
-        gap=float(x.max() - x.min()),
-        jain=jain,
+        gap=float(np.ptp(x)),
+        jain=float(x.sum() ** 2 / squares) if squares > 0 else math.nan,
     )
 
 
@@ -116,19 +136,24 @@ def pearson(first: PerClient, second: PerClient) -> Correlation:
 
     Returns:
         ``r`` in -1 ... 1 and its two-sided p-value. Both are NaN, not 0, when one side is constant
-        (uniform weights agree with nothing and disagree with nothing) or when there are two clients
-        (``r`` is then always 1 or -1).
+        (uniform weights agree with nothing and disagree with nothing) or when there are fewer than
+        three clients (of two, ``r`` is always 1 or -1).
 
     Raises:
-        ConfigError: when the clients differ, are fewer than two, or a value is not finite.
+        ConfigError: when the clients differ, or a value is not finite.
 
     >>> pearson([0.1, 0.2, 0.4], [0.2, 0.4, 0.8]).r.__round__(6)
     1.0
     >>> pearson([0.1, 0.2, 0.4], [1 / 3, 1 / 3, 1 / 3])
     Correlation(r=nan, p_value=nan)
     """
-    _, x, y = _paired(first, second, "first", "second", finite_values)
-    return _correlation(x, y)
+    x, y = _paired(first, second)
+    # Uniform weights are equal but for the noise of rounding.
+    is_constant = any(np.ptp(values) <= EQUAL * np.abs(values).max() for values in (x, y))
+    if len(x) <= 2 or is_constant:
+        return Correlation(math.nan, math.nan)
+    found = stats.pearsonr(x, y)
+    return Correlation(float(found.statistic), float(found.pvalue))
 
 
 def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Correlation:
@@ -145,13 +170,12 @@ def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Co
         ``r`` in -100 ... 100 and its two-sided p-value; NaN as in :func:`pearson`.
 
     Raises:
-        ConfigError: when the clients differ, are fewer than two, or a score is not a fraction.
+        ConfigError: when the clients differ or a score is not a fraction.
 
     >>> round(performance_fairness_pearson([0.91, 0.85, 0.88], [0.92, 0.86, 0.90]).r, 1)
     98.2
     """
-    _, x, y = _paired(standalone, method, "standalone", "method", _scores)
-    r, p_value = _correlation(x, y)
+    r, p_value = pearson(*_paired(standalone, method, FRACTION))
     return Correlation(100 * r, p_value)
 
 
@@ -173,15 +197,11 @@ def performance_distance(standalone: PerClient, method: PerClient) -> float:
     >>> round(performance_distance([0.80, 0.90], [0.83, 0.86]), 6)
     5.0
     """
-    _, x, y = _paired(standalone, method, "standalone", "method", _scores)
+    x, y = _paired(standalone, method, FRACTION)
     return float(100 * np.linalg.norm(x - y))
 
 
-def agreement(
-    estimated: PerClient,
-    reference: PerClient,
-    called: tuple[str, str] = ("estimated", "reference"),
-) -> Agreement:
+def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     """How well estimated contributions agree with a reference such as leave-one-out shares.
 
     Source: FedCE's Table 3.
@@ -191,104 +211,45 @@ def agreement(
             one.
         reference: the same clients -> share, for example by leave-one-out; shares
             sum to one.
-        called: what errors call both sides.
 
     Returns:
         100 x Pearson with two-sided p-value (NaN as in :func:`pearson`), Euclidean distance and
         cosine.
 
     Raises:
-        ConfigError: when the clients differ, are fewer than two, a share is not finite, or a sum is
-            not 1 (within 0.02, as published shares are rounded).
+        ConfigError: when the clients differ, a share is not finite, or a sum is not 1 (within
+            0.02, as published shares are rounded).
 
     >>> result = agreement({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.6, "B": 0.3, "C": 0.1})
     >>> round(result.pearson, 1), round(result.euclidean, 3), round(result.cosine, 3)
     (99.7, 0.141, 0.981)
     """
-    _, x, y = _paired(estimated, reference, *called, _shares)
-    r, p_value = _correlation(x, y)
+    x, y = _paired(estimated, reference)
+    for shares in (x, y):
+        if abs(shares.sum() - 1) > ROUNDING:
+            raise ConfigError(f"shares must sum to 1, got {shares}; divide each by their sum.")
+    r, p_value = pearson(x, y)
     cosine = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
     return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
 
 
-Checked: TypeAlias = tuple[list[str], NDArray[np.float64]]
-"""Names of clients, and their values in this order."""
-
-
-def finite_values(values: PerClient, what: str) -> Checked:
+def _values(given: PerClient, what: str, bounds: Bounds = FINITE) -> tuple[list[str], Row]:
     """Names, sorted so that sums do not depend on the order of arrival, and float64 values."""
-    if isinstance(values, Mapping):
-        names = sorted(values)
-        numbers = [values[name] for name in names]
+    if not isinstance(given, Mapping):
+        names, values = [str(number) for number in range(len(given))], list(given)
     else:
-        names = [str(index) for index in range(len(values))]
-        numbers = list(values)
-    if not names:
-        raise ConfigError(f"{what} is empty; give at least one value.")
-    for name, number in zip(names, numbers, strict=True):
-        if not isinstance(number, Real) or not np.isfinite(number):
-            raise ConfigError(
-                f"{what}: {name!r} has {number!r}, not a finite number; mend it or leave it out."
-            )
-    return names, np.array(numbers, dtype=np.float64)
+        names = sorted(given)
+        values = [given[name] for name in names]
+    for name, value in zip(names, values):
+        if not bounds[0] <= value <= bounds[1]:
+            raise ConfigError(f"{what}: {name!r} has {value}, which is not in {bounds}.")
+    return names, np.array(values, dtype=np.float64)
 
 
-def _scores(values: PerClient, what: str) -> Checked:
-    """Names and values, all of which are fractions."""
-    names, array = finite_values(values, what)
-    for name, value in zip(names, array):
-        if not -1e-6 <= value <= 1 + 1e-6:
-            raise ConfigError(
-                f"{what}: {name!r} has {value}, not a fraction in [0, 1]; divide percentages by "
-                "100."
-            )
-    return names, array
-
-
-def _shares(values: PerClient, what: str) -> Checked:
-    """Names and values of at least two clients, which sum to 1."""
-    names, array = finite_values(values, what)
-    if len(array) < 2:
-        raise ConfigError(f"{what} has one client ({names[0]!r}); agreement needs at least two.")
-    if abs(array.sum() - 1) > ROUNDING:
-        raise ConfigError(
-            f"{what}: shares must sum to 1, got {array.sum():.4g}; divide each contribution by "
-            "their sum."
-        )
-    return names, array
-
-
-def _paired(
-    first: PerClient,
-    second: PerClient,
-    name: str,
-    other: str,
-    check: Callable[[PerClient, str], Checked],
-) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
-    """Names and both values of clients that must be the same on both sides."""
-    names, x = check(first, name)
-    others, y = check(second, other)
-    if isinstance(first, Mapping) != isinstance(second, Mapping):
-        raise ConfigError(
-            f"{name} and {other} must both be mappings client -> value, or both be sequences."
-        )
+def _paired(first: PerClient, second: PerClient, bounds: Bounds = FINITE) -> tuple[Row, Row]:
+    """Both values of clients that must be the same on both sides."""
+    names, x = _values(first, "first", bounds)
+    others, y = _values(second, "second", bounds)
     if names != others:
-        raise ConfigError(
-            f"{name} and {other} must have the same clients; only {name} has "
-            f"{sorted(set(names) - set(others))}, only {other} has "
-            f"{sorted(set(others) - set(names))}. Leave them out, or give their values on both "
-            "sides."
-        )
-    return names, x, y
-
-
-def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> Correlation:
-    """Pearson's correlation; NaN where it is undefined."""
-    if len(x) < 2:
-        raise ConfigError(f"a correlation needs at least two clients, got {len(x)}.")
-    # Uniform weights are equal but for the noise of rounding.
-    is_constant = any(np.ptp(values) <= EQUAL * np.abs(values).max() for values in (x, y))
-    if len(x) == 2 or is_constant:
-        return Correlation(float("nan"), float("nan"))
-    found = stats.pearsonr(x, y)
-    return Correlation(float(found.statistic), float(found.pvalue))
+        raise ConfigError(f"both sides must have the same clients, got {names} and {others}.")
+    return x, y

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.statistics.fairness import finite_values
-from monai_fairfl.statistics.intervals import Interval, check_level
+from monai_fairfl.statistics.fairness import Interval
 
 LEVEL = 0.95
-"""Of the intervals of a comparison."""
+RESAMPLES = 9999
+"""Confidence level of the intervals of a comparison, and their number of bootstrap samples."""
 
 DECIMALS = 12
 """To which differences are rounded before they are ranked, so that equal ones are ties."""
@@ -107,8 +107,6 @@ class PairedComparison:
         seeds: of the repeats.
         cases: site -> number of its cases that count.
         left_out: what does not count and why, a sentence each.
-        notes: what the numbers cannot show, a sentence each.
-        level: of the intervals.
     """
 
     strategies: list[Standing]
@@ -116,17 +114,13 @@ class PairedComparison:
     seeds: list[int]
     cases: dict[str, int]
     left_out: list[str]
-    notes: list[str]
-    level: float
 
 
 SiteScores: TypeAlias = dict[str, NDArray[np.float64]]
 """Site -> scores, shape (seeds, cases of the site)."""
 
 
-def compare_paired(
-    scores: Iterable[CaseScore], strategies: Sequence[str] | None = None
-) -> PairedComparison:
+def compare_paired(scores: Iterable[CaseScore], strategies: Sequence[str]) -> PairedComparison:
     """Compare strategies over seeds, folds and cases that all of them share.
 
     Only cases count that every strategy tested with every seed. What does not count is named in
@@ -135,16 +129,15 @@ def compare_paired(
     Args:
         scores: one for each case, seed and strategy, in any order and unit. The highest is the
             best, as of Dice.
-        strategies: those to compare, in the order of the result; by name where it is ``None``.
+        strategies: those to compare, in the order of the result.
 
     Returns:
         Means, standard deviations, ranks, and all pairs with intervals (at :data:`LEVEL`) and
         p-values.
 
     Raises:
-        ConfigError: when a score is not finite or given twice, a case was tested in two folds of
-            one seed, strategies were tested in different folds, or no case is common to two
-            strategies.
+        ConfigError: when a score is not finite or given twice, strategies were tested in
+            different folds, or no case is common to two strategies.
 
     >>> import itertools
     >>> scores = []
@@ -152,106 +145,54 @@ def compare_paired(
     ...     score = 0.6 + 0.01 * seed + 0.1 * "abcd".index(case)
     ...     scores.append(CaseScore("FedAvg", seed, 0, "elm", case, score))
     ...     scores.append(CaseScore("FedCE", seed, 0, "elm", case, score + 0.02 + 0.001 * seed))
-    >>> found = compare_paired(scores)
+    >>> found = compare_paired(scores, ["FedAvg", "FedCE"])
     >>> [(each.strategy, round(each.mean, 3), round(each.std, 3)) for each in found.strategies]
     [('FedAvg', 0.76, 0.01), ('FedCE', 0.781, 0.011)]
     >>> pair = found.pairs[0]
     >>> pair.strategy, pair.reference, pair.difference.words(3), pair.p_value
     ('FedCE', 'FedAvg', '0.021 (0.020 to 0.022)', 0.125)
     """
-    # Strategy -> seed -> (site, case) -> (fold in which it was tested, score).
-    runs: dict[str, dict[int, dict[tuple[str, str], tuple[int | None, float]]]] = {}
+    # (Strategy, seed) -> (site, case) -> (fold in which it was tested, score).
+    runs: dict[tuple[str, int], dict[tuple[str, str], tuple[int | None, float]]] = {}
     for score in scores:
-        if strategies is not None and score.strategy not in strategies:
-            continue
-        where = f"{score.strategy}, seed {score.seed}, site {score.site!r}, case {score.case!r}"
-        if not np.isfinite(score.value):
-            raise ConfigError(
-                f"{where}: {score.value!r} is no finite number; leave this case out for all "
-                "strategies"
-            )
-        of_seed = runs.setdefault(score.strategy, {}).setdefault(score.seed, {})
+        of_run = runs.setdefault((score.strategy, score.seed), {})
         place = (score.site, score.case)
-        if place in of_seed:
-            raise ConfigError(
-                f"{where}: it has two scores, in fold {of_seed[place][0]} and in fold "
-                f"{score.fold}; a case counts once for each seed: give each run's scores once"
-            )
-        of_seed[place] = (score.fold, float(score.value))
+        if place in of_run or not np.isfinite(score.value):
+            raise ConfigError(f"{score}: give one finite score for each strategy, seed and case")
+        of_run[place] = (score.fold, float(score.value))
 
     # Strategies count that have scores of every seed.
-    seeds = sorted({seed for of_strategy in runs.values() for seed in of_strategy})
-    left_out = []
-    names = []
-    for name in sorted(runs) if strategies is None else dict.fromkeys(strategies):
-        lacking = [str(seed) for seed in seeds if seed not in runs.get(name, {})]
-        if lacking:
-            left_out.append(f"{name} is left out: it has no score of seed {', '.join(lacking)}")
-        else:
-            names.append(name)
-    if len(names) < 2 or not seeds:
-        raise ConfigError(
-            "a comparison needs at least two strategies with scores of the same seeds. "
-            f"{'; '.join(left_out)}"
-        )
+    seeds = sorted({seed for name, seed in runs if name in strategies})
+    names = [name for name in strategies if all((name, seed) in runs for seed in seeds)]
+    left_out = [f"{name} lacks a seed of {seeds}" for name in strategies if name not in names]
+    tested = {(name, seed): runs[name, seed] for name in names for seed in seeds}
 
     # Cases count that every strategy tested with every seed.
-    tested = {(name, seed): runs[name][seed] for name, seed in itertools.product(names, seeds)}
     everywhere: set[tuple[str, str]] = set().union(*tested.values())
-    common = everywhere.intersection(*tested.values())
-    for (name, seed), of_seed in tested.items():
-        missing = sorted(everywhere - of_seed.keys())
-        if missing:
-            cases = ", ".join(f"{site}/{case}" for site, case in missing)
-            left_out.append(
-                f"left out for all strategies, because {name} with seed {seed} has no score of "
-                f"them: {cases}"
-            )
-    if not common:
-        raise ConfigError(
-            "no case was tested by every strategy with every seed, so nothing can be paired. "
-            f"{'; '.join(left_out)}"
-        )
-    counts = Counter(site for site, _ in sorted(common))
-    for site in sorted({site for site, _ in everywhere} - counts.keys()):
-        left_out.append(f"site {site} is left out: none of its cases is common to all strategies")
+    common = sorted(everywhere.intersection(*tested.values()))
+    for (name, seed), of_run in tested.items():
+        if missing := sorted(everywhere - of_run.keys()):
+            places = ", ".join("/".join(place) for place in missing)
+            left_out.append(f"{name} with seed {seed} has no score of {places}: left out for all")
+    if len(names) < 2 or not common:
+        raise ConfigError(f"give two strategies with equal seeds and cases: {'; '.join(left_out)}")
 
     # Models that tested a case in different folds were trained on different cases.
-    for seed, place in itertools.product(seeds, sorted(common)):
+    for seed, place in itertools.product(seeds, common):
         folds = {name: tested[name, seed][place][0] for name in names}
         if len(set(folds.values())) > 1:
-            by_name = ", ".join(f"{name} in fold {fold}" for name, fold in folds.items())
-            raise ConfigError(
-                f"seed {seed}, site {place[0]!r}, case {place[1]!r}: it was tested by {by_name}; "
-                "their models were trained on different cases. Give all the same folds and the "
-                "same split_seed"
-            )
+            raise ConfigError(f"{place}, seed {seed}: give all the same folds, not {folds}")
 
     by_site: dict[str, SiteScores] = {}
     for name in names:
         columns: dict[str, list[list[float]]] = {}
-        for place in sorted(common):
+        for place in common:
             of_seeds = [tested[name, seed][place][1] for seed in seeds]
             columns.setdefault(place[0], []).append(of_seeds)
         by_site[name] = {site: np.array(found).T for site, found in columns.items()}
 
-    notes = []
-    if len(seeds) == 1:
-        notes.append(
-            "one seed: there is no standard deviation over seeds and no interval, as nothing shows "
-            "what another seed would change; use five seeds or more"
-        )
-    elif max(counts.values()) == 1:
-        notes.append("no site has two cases: the intervals lack what other cases would change")
-    return PairedComparison(
-        strategies=_standings(by_site, seeds),
-        pairs=_pairs(by_site),
-        seeds=seeds,
-        cases=dict(counts),
-        left_out=left_out,
-        notes=notes,
-        level=LEVEL,
-    )
+    cases = dict(Counter(site for site, _ in common))
+    return PairedComparison(_standings(by_site, seeds), _pairs(by_site), seeds, cases, left_out)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -267,17 +208,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Returns:
         The corrected ones in the same order.
 
-    Raises:
-        ConfigError: when one is not a fraction.
-
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]
     """
-    if not p_values:
-        return []
-    _, found = finite_values(list(p_values), "p_values")
-    if found.min() < 0 or found.max() > 1:
-        raise ConfigError(f"p_values must be fractions in [0, 1], got {list(p_values)}")
+    found = np.array(p_values, dtype=np.float64)
     ascending = np.argsort(found, kind="stable")
     tests_left = np.arange(len(found), 0, -1)
     corrected = np.empty_like(found)
@@ -298,16 +232,11 @@ def _standings(by_site: Mapping[str, SiteScores], seeds: Sequence[int]) -> list[
     standings = []
     for index, (name, scores) in enumerate(by_site.items()):
         repeats = means[index].mean(axis=0)
-        standings.append(
-            Standing(
-                strategy=name,
-                by_seed=dict(zip(seeds, repeats.tolist())),
-                by_site=dict(zip(scores, means[index].mean(axis=1).tolist())),
-                mean=float(repeats.mean()),
-                std=float(repeats.std(ddof=1)) if len(seeds) > 1 else float("nan"),
-                mean_rank=float(ranks[index].mean()),
-            )
-        )
+        by_seed = dict(zip(seeds, repeats.tolist()))
+        of_sites = dict(zip(scores, means[index].mean(axis=1).tolist()))
+        std = float(repeats.std(ddof=1)) if len(seeds) > 1 else float("nan")
+        rank = float(ranks[index].mean())
+        standings.append(Standing(name, by_seed, of_sites, float(repeats.mean()), std, rank))
     return standings
 
 
@@ -315,9 +244,8 @@ def _pairs(by_site: Mapping[str, SiteScores]) -> list[PairedDifference]:
     """Every strategy against each that stands before it, with the test of all of them together."""
     pairs = []
     for reference, strategy in itertools.combinations(by_site, 2):
-        differences = {
-            site: by_site[strategy][site] - by_site[reference][site] for site in by_site[strategy]
-        }
+        ours, theirs = by_site[strategy], by_site[reference]
+        differences = {site: ours[site] - theirs[site] for site in ours}
         # Each case once: its difference is averaged over the seeds. Those which only float
         # arithmetic distinguishes share a rank; zeros are dropped.
         of_cases = np.concatenate([array.mean(axis=0) for array in differences.values()])
@@ -330,12 +258,7 @@ def _pairs(by_site: Mapping[str, SiteScores]) -> list[PairedDifference]:
     return [replace(pair, p_holm=p_holm) for pair, p_holm in zip(pairs, corrected)]
 
 
-def bootstrap_seeds_and_cases(
-    values: Mapping[str, NDArray[np.float64]],
-    level: float = LEVEL,
-    resamples: int = 9999,
-    seed: int = 0,
-) -> Interval:
+def bootstrap_seeds_and_cases(values: SiteScores) -> Interval:
     """Percentile bootstrap interval of a mean over sites, over new seeds and new cases.
 
     Seeds are drawn with replacement, then cases within each site. All drawn seeds share the drawn
@@ -345,51 +268,37 @@ def bootstrap_seeds_and_cases(
 
     Args:
         values: site -> finite numbers, such as differences, of shape (seeds, cases of the site).
-        level: of the interval, between 0 and 1.
-        resamples: number of bootstrap samples.
-        seed: of the drawing; the order of the sites does not matter.
+            The order of the sites does not matter.
 
     Returns:
         The mean over sites of each site's mean, and its interval in the same unit. The ends are NaN
         for one seed, as one seed does not show what another would change.
-
-    Raises:
-        ConfigError: when there is no site, the sites differ in their number of seeds, or the level
-            is not between 0 and 1.
 
     >>> import numpy as np
     >>> differences = {"elm": np.array([[0.01, 0.03], [0.02, 0.04]])}
     >>> bootstrap_seeds_and_cases(differences).words(3)
     '0.025 (0.010 to 0.040)'
     """
-    check_level(level)
-    seeds = {array.shape[0] for array in values.values()}
-    if len(seeds) != 1:
-        raise ConfigError(
-            f"every site must have values of the same seeds, at least one; got {len(values)} sites "
-            f"with {sorted(seeds)} seeds"
-        )
     sites = sorted(values)
     estimate = float(np.mean([values[site].mean() for site in sites]))
-    number_of_seeds = seeds.pop()
+    number_of_seeds = len(values[sites[0]])
     if number_of_seeds == 1:
         return Interval(estimate, float("nan"), float("nan"))
 
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     # How often each seed was drawn, as a share: shape (resamples, seeds).
-    seed_shares = _drawn_shares(rng, number_of_seeds, resamples)
-    resampled = np.zeros(resamples)
+    seed_shares = _drawn_shares(rng, number_of_seeds)
+    resampled = np.zeros(RESAMPLES)
     for site in sites:
         # The same of the site's cases: shape (resamples, cases).
-        case_shares = _drawn_shares(rng, values[site].shape[1], resamples)
+        case_shares = _drawn_shares(rng, values[site].shape[1])
         means_of_cases = seed_shares @ values[site]
         resampled += np.sum(means_of_cases * case_shares, axis=1)
     resampled /= len(sites)
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(estimate, float(low), float(high))
 
 
-def _drawn_shares(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
+def _drawn_shares(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
     """Share of each of n items in samples of n that are drawn with replacement."""
-    counts = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
-    return counts / n
+    return rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n

@@ -1,19 +1,33 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this machine has a device, what it computes in, and torch's threads.
+"""What this process may use of its machine: devices, cores and memory.
 
-The number of threads changes the last bits of sums.
+The number of torch's threads changes the last bits of sums.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import platform
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.errors import ConfigError
+
+CGROUP = Path("/sys/fs/cgroup")
+"""Where Linux shows the limits of a container (control groups)."""
+
+SETTINGS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
+"""Settings of glibc's ``mallopt``, by <malloc.h>, and the environment variables of the same."""
+
+LARGEST_REUSED = 1 << 30
+"""Bytes of the largest block of memory that is used again, and of a process's reserve."""
 
 
 def require_device(name: str) -> None:
@@ -23,36 +37,25 @@ def require_device(name: str) -> None:
         name: such as ``"cpu"`` or ``"cuda:0"``.
 
     Raises:
-        ConfigError: naming the device, what there is, and the fix.
+        ConfigError: naming the device and the fix.
 
     >>> require_device("cpu")
     >>> require_device("cuda:99")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: device cuda:99: PyTorch finds ...
+    monai_fairfl.errors.ConfigError: device cuda:99: PyTorch cannot use it here; ...
     """
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigError(
-            f"{name!r} is not a device: write 'cpu', 'cuda:0' or another that torch knows"
-        ) from error
-    if device.type == "cuda":
-        # Counting starts nothing on a GPU, so a worker process can still be forked.
-        count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
-            raise ConfigError(
-                f"device {name}: PyTorch finds {count} CUDA device(s) here. Leave the device out, "
-                "name another, or install a CUDA build of PyTorch"
-            )
-        return
-    try:
-        torch.zeros(1, device=device)
-    except Exception as error:  # MPS and others have neither a common error nor a way to ask
-        raise ConfigError(
-            f"device {name}: torch cannot use it on this machine ({in_words(error)}); leave device "
-            "out"
-        ) from error
+        if device.type == "cuda":
+            # Counting starts nothing on a GPU, so a worker process can still be forked.
+            is_usable = (device.index or 0) < torch.cuda.device_count()
+        else:
+            is_usable = bool(torch.ones(1, device=device))
+    except Exception:  # devices have neither a common error nor a way to ask
+        is_usable = False
+    if not is_usable:
+        raise ConfigError(f"device {name}: PyTorch cannot use it here; name another, or none")
 
 
 def best_device() -> str:
@@ -68,10 +71,8 @@ def has_bfloat16(device: str | torch.device) -> bool:
             return torch.cuda.is_bf16_supported(including_emulation=False)
     if kind.type != "cpu":
         return False
-    # PyTorch 2.8 has no such account: there only x86 is known.
+    # PyTorch 2.8 has no such account.
     known: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    if not known:
-        return bool(torch.cpu._is_avx512_bf16_supported())
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
 
 
@@ -92,3 +93,66 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def usable_cores() -> int:
+    """Number of cores that this process may use, at least 1.
+
+    It may be bound to some of the machine's cores, and a container may have a share of their time.
+
+    >>> 1 <= usable_cores() <= os.cpu_count()
+    True
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    # Microseconds of work in every period of so many microseconds; "max" without a limit.
+    if share := _numbers(CGROUP / "cpu.max", r"^(\d+) (\d+)"):
+        cores = min(cores, share[0] // share[1])
+    return max(1, cores)
+
+
+def free_memory() -> int:
+    """Bytes of memory that this process can still get without swapping.
+
+    Memory that holds copies of files counts as free, since the system gives it away.
+
+    >>> free_memory() > 0
+    True
+    """
+    # macOS has no such account: half of what is built in.
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    for kilobytes in _numbers(Path("/proc/meminfo"), r"^MemAvailable: *(\d+) kB"):
+        free = kilobytes * 1024
+    for limit in _numbers(CGROUP / "memory.max", r"^(\d+)"):
+        [used] = _numbers(CGROUP / "memory.current", r"^(\d+)")
+        [reclaimable] = _numbers(CGROUP / "memory.stat", r"^inactive_file (\d+)")
+        free = min(free, limit - used + reclaimable)
+    return max(0, free)
+
+
+def reuse_freed_memory() -> bool:
+    """Let this process use memory that it has freed again, without asking the system for new.
+
+    A training frees at each step what it takes again at the next. GNU's C library hands large
+    blocks back to the system, which clears every page of the new ones: a tenth of a round at
+    128 x 128. From now on up to 1 GiB of freed memory stays with the process.
+
+    Nothing changes on other systems, nor where the environment has settings of its own
+    (``MALLOC_MMAP_THRESHOLD_``, ``MALLOC_TRIM_THRESHOLD_``, ``GLIBC_TUNABLES``).
+
+    Returns:
+        Whether it was set.
+    """
+    chosen = (*SETTINGS.values(), "GLIBC_TUNABLES")
+    if any(name in os.environ for name in chosen) or platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return all([mallopt(setting, LARGEST_REUSED) for setting in SETTINGS])
+
+
+def _numbers(path: Path, pattern: str) -> list[int]:
+    """The numbers of a pattern in a file of the system; none where it has none."""
+    text = path.read_text() if path.exists() else ""
+    found = re.search(pattern, text, re.MULTILINE)
+    return [int(number) for number in found.groups()] if found else []

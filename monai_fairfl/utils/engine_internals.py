@@ -14,6 +14,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from ignite.engine import Engine
@@ -22,14 +23,10 @@ from ignite.metrics import Metric
 from monai_fairfl.errors import TransportAborted
 
 Handler = Callable[..., Any]
-HandlersByEvent = defaultdict[Any, list[Any]]
 
 # MONAI registers closures when it builds an engine, and keeps no reference to them. Only their
 # qualified names tell what they are.
 MONAI_OUTPUT_STEPS = ("Workflow._register_decollate", "Workflow._register_postprocessing")
-
-# One more of these closures looks for the best metric.
-MONAI_BEST_METRIC = "Workflow._register_metrics"
 
 
 def handlers_of(engine: Engine) -> list[Handler]:
@@ -44,11 +41,7 @@ def handlers_of(engine: Engine) -> list[Handler]:
     >>> handlers_of(engine) == [begin]
     True
     """
-    handlers = []
-    for entries in engine._event_handlers.values():
-        for handler, _, _ in entries:
-            handlers.append(handler)
-    return handlers
+    return [entry[0] for entry in chain.from_iterable(engine._event_handlers.values())]
 
 
 def handler_owner(handler: Handler) -> Any:
@@ -73,7 +66,7 @@ def is_monai_output_step(handler: Handler) -> bool:
 
 def is_monai_best_metric(handler: Handler) -> bool:
     """Whether ``handler`` is the step with which MONAI remembers the best value of the metric."""
-    return getattr(handler, "__qualname__", "").startswith(MONAI_BEST_METRIC)
+    return getattr(handler, "__qualname__", "").startswith("Workflow._register_metrics")
 
 
 def metric_named(engine: Engine, name: str | None) -> Metric | None:
@@ -88,11 +81,10 @@ def metric_named(engine: Engine, name: str | None) -> Metric | None:
     >>> metric_named(engine, "accuracy") is accuracy
     True
     """
-    for entries in engine._event_handlers.values():
-        for handler, arguments, _ in entries:
-            owner = handler_owner(handler)
-            if isinstance(owner, Metric) and arguments and arguments[-1] == name:
-                return owner
+    for handler, arguments, _ in chain.from_iterable(engine._event_handlers.values()):
+        owner = handler_owner(handler)
+        if isinstance(owner, Metric) and arguments and arguments[-1] == name:
+            return owner
     return None
 
 
@@ -151,10 +143,9 @@ def forget_unfinished_run(engine: Engine) -> bool:
     steps that are left of that run; after an exception it would do nothing at all. It has no public
     way to discard a run.
     """
-    if engine._internal_run_generator is None:
-        return False
+    is_unfinished = engine._internal_run_generator is not None
     engine._internal_run_generator = None
-    return True
+    return is_unfinished
 
 
 def require_whole_run(engine: Engine) -> None:
@@ -164,19 +155,16 @@ def require_whole_run(engine: Engine) -> None:
         TransportAborted: when the run was interrupted; the next run is a whole one.
     """
     if forget_unfinished_run(engine):
-        raise TransportAborted(
-            "aborted before the end of the data: nothing of this round is stored; start the run "
-            "again to go on"
-        )
+        raise TransportAborted("aborted: nothing of this round is stored; start the run again")
 
 
-def _selected(engine: Engine, wanted: Callable[[Handler], bool]) -> HandlersByEvent:
+def _selected(engine: Engine, wanted: Callable[[Handler], bool]) -> dict[Any, list[Any]]:
     """The entries of ``Engine._event_handlers`` whose handler is ``wanted``.
 
     An event without handlers is left out: while ``EXCEPTION_RAISED`` is a key, ignite takes
     exceptions for handled.
     """
-    selected: HandlersByEvent = defaultdict(list)
+    selected: dict[Any, list[Any]] = defaultdict(list)
     for event, entries in engine._event_handlers.items():
         for entry in entries:
             if wanted(entry[0]):

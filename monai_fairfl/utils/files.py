@@ -7,15 +7,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +21,6 @@ from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import ConfigError, DiskFullError, FederationError, in_words
 from monai_fairfl.utils.tensors import on_cpu
-
-logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 
@@ -37,10 +32,11 @@ def _write_flushed(file: Path, data: bytes | memoryview, mode: str, called: Path
     """Write to a file, whose folder is made where there is none, and return when it is on disk.
 
     Raises:
-        DiskFullError: as ``called``, with the bytes that it needs and those that are free.
+        DiskFullError: as ``called``; the file is as before, so that no part of it takes room.
     """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = file.stat().st_size if mode == "ab" and file.exists() else 0
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         with open(file, mode) as opened:
             opened.write(data)
             opened.flush()
@@ -48,12 +44,11 @@ def _write_flushed(file: Path, data: bytes | memoryview, mode: str, called: Path
     except OSError as error:
         if error.errno not in FULL:
             raise
-        free = shutil.disk_usage(next(folder for folder in file.parents if folder.exists())).free
-        raise DiskFullError(
-            f"{called} could not be written ({error.strerror}): it needs {len(data)} bytes, {free} "
-            "are free there. What was written before is whole. Make room, then go on: a run with "
-            "--resume True; a site by itself, in the next round"
-        ) from error
+        if before:
+            os.truncate(file, before)
+        else:
+            file.unlink(missing_ok=True)
+        raise DiskFullError(f"{called} needs {len(data)} bytes: make room, then resume") from error
 
 
 @contextmanager
@@ -70,20 +65,12 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FederationError(
-                f"{folder} is in use by another run: wait until that has ended, or choose another "
-                "run_dir or name"
-            ) from None
-        except OSError as error:
-            logger.warning(
-                "%s cannot be locked for one run (%s): start no second one in it", folder, error
-            )
+            raise FederationError(f"{folder} is in use by another run: name another") from None
         try:
             yield
         finally:
             # Closing the file is not enough: a forked process has it open, too.
-            with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_UN)
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def private_folder(folder: Path) -> Path:
@@ -116,12 +103,7 @@ def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.writing")
-    try:
-        _write_flushed(beside, data, "wb", called=path)
-    except DiskFullError:
-        # Half a file would take the room that a user makes.
-        beside.unlink(missing_ok=True)
-        raise
+    _write_flushed(beside, data, "wb", called=path)
     os.replace(beside, path)
 
 
@@ -135,20 +117,10 @@ def append_line(path: str | Path, line: bytes) -> None:
     Raises:
         DiskFullError: when there is no room; the file is as before.
     """
-    path = Path(path)
-    before = path.stat().st_size if path.exists() else 0
-    try:
-        _write_flushed(path, line, "ab", called=path)
-    except DiskFullError:
-        # Part of the line may have found room.
-        if path.exists():
-            os.truncate(path, before)
-        raise
+    _write_flushed(Path(path), line, "ab", called=Path(path))
 
 
-def write_folder(
-    folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]
-) -> None:
+def write_folder(folder: Path, files: Iterable[tuple[str, bytes]], about: dict[str, Any]) -> None:
     """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
 
     The manifest is written after all files, and the folder gets its name last.
@@ -161,7 +133,6 @@ def write_folder(
     Raises:
         DiskFullError: when there is no room; the old folder is as before.
     """
-    folder = Path(folder)
     beside = folder.with_name(f".writing-{folder.name}")
     replaced = folder.with_name(f".writing-{folder.name}.old")
     for leftover in (beside, replaced):
@@ -207,17 +178,6 @@ def tensors_as_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
 
 # ---- files of torch.save, read without running what is in them
 
-NOT_WHOLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    ValueError,  # UnicodeDecodeError is one: a name in the archive is damaged
-    RuntimeError,  # NotImplementedError is one: the name of a method of compression is damaged
-    EOFError,
-    OSError,
-)
-"""Exceptions that reading a damaged zip archive raises."""
-
 
 def require_whole(path: str | Path) -> None:
     """Refuse an archive of PyTorch whose content is not what was written.
@@ -228,18 +188,15 @@ def require_whole(path: str | Path) -> None:
     Raises:
         ConfigError: naming the file and what is damaged in it.
     """
-    damaged = None
     try:
+        damaged = None
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 damaged = archive.testzip()
-    except NOT_WHOLE as error:
+    except Exception as error:  # whatever a damaged byte leads to
         damaged = in_words(error)
     if damaged is not None:
-        raise ConfigError(
-            f"{path} is damaged: its checksums do not fit its content ({damaged}). Copy it again "
-            "from where it was written"
-        )
+        raise ConfigError(f"{path} is damaged ({damaged}): copy it again from where it was written")
 
 
 def load_saved(path: str | Path) -> Any:
@@ -251,52 +208,18 @@ def load_saved(path: str | Path) -> Any:
     require_whole(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # PyTorch raises whatever a damaged byte leads to
-        # A damaged file may name a place in it that no file has, which is EINVAL.
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise ConfigError(
-                f"{path} cannot be read ({error.strerror}): give a file that exists and is readable"
-            ) from None
-        raise ConfigError(
-            f"{path} is no state_dict of torch.save ({type(error).__name__}): it is damaged, or "
-            "holds more than tensors and plain values, such as a whole network: save its state_dict"
-        ) from error
-
-
-def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
-    """The ``state_dict`` in a file of ``torch.save``: the whole content, or its entry ``"model"``.
-
-    MONAI's ``CheckpointLoader`` reads the same.
-
-    Raises:
-        ConfigError: when the file is missing, damaged or something else; it names the reason.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "a.pt")
-    >>> torch.save({"model": {"w": torch.ones(1)}, "epoch": 3}, file)
-    >>> read_state_dict(file)
-    {'w': tensor([1.])}
-    >>> torch.save([torch.ones(1)], file)
-    >>> read_state_dict(file)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: ...a.pt is no state_dict of torch.save but a list
-    """
-    found = load_saved(path)
-    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
-        found = found["model"]
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
-    return found
+    except Exception as error:  # as above
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigError(f"{path} is no whole torch.save(state_dict): {reason}") from error
 
 
 # ---- names
 
-DEVICES = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9]) *(\..*)?", re.IGNORECASE)
-"""Names that are devices of Windows, whatever follows the first dot."""
-
 LONGEST_NAME = 128
 """Characters that a run's name may have."""
+
+
+OF_NAMES = "letters A to Z, digits or '_', and behind the first one also '-', '.' and spaces"
 
 
 def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
@@ -310,22 +233,13 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     Raises:
         ConfigError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and
             space, names that do not begin with a letter, a digit or ``_``, or that are longer than
-            ``most`` characters; and for those that Windows does not keep: with ``.`` or a space at
-            the end, or of one of its devices.
+            ``most`` characters.
 
     >>> safe_name("RUNMC-3T")
     'RUNMC-3T'
     """
     if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
-        raise ConfigError(
-            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters (A to Z, without "
-            "accents), digits, '_', '-', '.' or spaces, beginning with a letter, a digit or '_'"
-        )
-    if name.endswith((".", " ")) or DEVICES.fullmatch(name):
-        raise ConfigError(
-            f"{what} {name!r} cannot be used: Windows has no such file. Leave out '.' and spaces "
-            "at the end, and take no name of its devices, such as 'con' and 'aux'"
-        )
+        raise ConfigError(f"{what} {name!r:.99} cannot be used: give it 1 to {most} {OF_NAMES}")
     return name
 
 
@@ -338,8 +252,7 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
     ['Case00.nii.gz', 'Case01.nii.gz']
     """
     parts = [Path(path).parts for path in paths]
-    deepest = max((len(part) for part in parts), default=0)
-    for depth in range(1, deepest + 1):
+    for depth in range(1, 1 + max(map(len, parts), default=0)):
         names = ["/".join(part[-depth:]) for part in parts]
         if len(set(names)) == len(names):
             return names

@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import inspect
-import math
-import os
-import pkgutil
-import sys
+import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from monai_fairfl.errors import ConfigError, closest, did_you_mean, in_words
+from monai_fairfl.errors import ConfigError, did_you_mean, in_words
 
 TARGET = "_target_"
 """Key of the name or dotted path, as in the configuration of a MONAI bundle."""
@@ -32,44 +28,21 @@ def load_by_path(path: object, what: str) -> Any:
         What the path names. Whether that is of the wanted kind is for the caller to check.
 
     Raises:
-        ConfigError: when it is no dotted path, its module is not found or fails, or has no such
-            name.
+        ConfigError: when its module is not found or fails, or has no such name.
 
     >>> load_by_path("monai_fairfl.strategies.FedCE", "strategy").__name__
     'FedCE'
     >>> load_by_path("monai_fairfl.strategies.FedSee", "strategy")
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: unknown strategy 'monai_fairfl.strategies.FedSee': ...
+    monai_fairfl.errors.ConfigError: unknown strategy 'monai_fairfl.strategies.FedSee' (...
     """
     module, _, name = str(path).rpartition(".")
-    if not module or not all(word.isidentifier() for word in str(path).split(".")):
-        raise ConfigError(
-            f"{what} {path!r} is no dotted path: write MODULE.NAME, such as 'my_methods.MyMethod'"
-        )
-    package = module.partition(".")[0]
-    if package not in sys.modules and find_spec(package) is None:
-        # Of other folders a module with a similar name may be unrelated.
-        folders = [os.curdir, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        raise ConfigError(
-            f"unknown {what} {path!r}: there is no module {package!r}"
-            f"{_or_similar(package, [found.name for found in pkgutil.iter_modules(folders)])}; put "
-            f"the folder that holds {package}.py on PYTHONPATH: PYTHONPATH=. if it is this folder"
-        )
     try:
-        found = import_module(module)
+        return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # whatever the module does when it is imported
-        raise ConfigError(f"{what} {path!r} cannot be imported: {in_words(error)}") from error
-    if not hasattr(found, name):
-        raise ConfigError(
-            f"unknown {what} {path!r}: {module} has no {name!r}{_or_similar(name, dir(found))}"
-        )
-    return getattr(found, name)
-
-
-def _or_similar(word: str, known: Sequence[str]) -> str:
-    meant = closest(word, known)
-    return "" if meant is None else f"; did you mean {meant!r}?"
+        hint = "write MODULE.NAME, its folder on PYTHONPATH (PYTHONPATH=. for this one)"
+        raise ConfigError(f"unknown {what} {path!r} ({in_words(error)}): {hint}") from error
 
 
 def is_subclass(value: object, *bases: type) -> TypeGuard[type[Any]]:
@@ -126,17 +99,12 @@ def find(name: object, package: ModuleType, *bases: type, allow_import: bool = T
         return getattr(package, short)
     if not isinstance(name, str) or "." not in name:
         hint = did_you_mean(str(name), concrete_classes(package, *bases))
-        raise ConfigError(
-            f"unknown {what} {name!r} (your own has a dotted path, my_module.MyClass){hint}"
-        )
+        raise ConfigError(f"unknown {what} {name!r} (your own has a path, module.Name){hint}")
     if not allow_import:
-        raise ConfigError(
-            f"{name!r} is not of this package: read its code, then import it with --allow-import"
-        )
+        raise ConfigError(f"{name!r} is not of this package: read its code, then --allow-import")
     kind = load_by_path(name, what)
     if not is_subclass(kind, *bases):
-        base = f"{package.__name__}.{bases[0].__name__}"
-        raise ConfigError(f"{name!r} is no {what}: it must be a class that inherits from {base}")
+        raise ConfigError(f"{name!r} is no {what}: it must inherit from {bases[0].__qualname__}")
     return kind
 
 
@@ -155,18 +123,17 @@ def arguments_of(kind: type, base: type = object) -> dict[str, inspect.Parameter
     ['share', 'power']
     """
     below = kind.__mro__[: kind.__mro__.index(base)]
-    of_base = {} if base is object else inspect.signature(base).parameters
     # A dataclass has the arguments of its bases, too; its own rows may replace some of them.
     rows = {name for one in below for name in vars(one).get("__annotations__", {})}
+    left_out = set() if base is object else inspect.signature(base).parameters.keys() - rows
     found: dict[str, inspect.Parameter] = {}
     for one in below:
-        passes_on = False
-        for name, argument in inspect.signature(one).parameters.items():
-            if argument.kind is inspect.Parameter.VAR_KEYWORD:
-                passes_on = True
-            elif name not in of_base or name in rows:
-                found.setdefault(name, argument)
-        if not passes_on:
+        arguments = inspect.signature(one).parameters.values()
+        rest = {each.name for each in arguments if each.kind is inspect.Parameter.VAR_KEYWORD}
+        for each in arguments:
+            if each.name not in left_out | rest:
+                found.setdefault(each.name, each)
+        if not rest:
             break
     return found
 
@@ -187,9 +154,8 @@ def made(kind: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
     known = arguments_of(kind) if inspect.isclass(kind) else named
     for argument in named:
         if argument not in known:
-            raise ConfigError(
-                f"{name} has no argument {argument!r}{did_you_mean(str(argument), known)}"
-            )
+            hint = did_you_mean(str(argument), known)
+            raise ConfigError(f"{name} has no argument {argument!r}{hint}")
     try:
         return kind(*positional, **named)
     except Exception as error:  # whatever a constructor raises
@@ -219,9 +185,7 @@ def as_mapping(component: object, package: ModuleType, base: type) -> dict[str, 
     found: dict[str, Any] = {TARGET: f"{module}.{kind.__qualname__}"}
     for name in arguments_of(kind, base):
         if not hasattr(component, name):
-            raise ConfigError(
-                f"{found[TARGET]} must store its argument {name!r}: self.{name} = {name}"
-            )
+            raise ConfigError(f"{kind.__qualname__} must store its argument: self.{name} = {name}")
         found[name] = plain(getattr(component, name))
     return found
 
@@ -232,15 +196,10 @@ def plain(value: object) -> Any:
     Raises:
         ConfigError: when JSON cannot hold it.
 
-    >>> plain((1, math.inf))
+    >>> plain((1, float("inf")))
     [1, 'inf']
     """
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: plain(item) for key, item in value.items()}
-    raise ConfigError(f"{value!r} is no plain value of JSON")
+    try:
+        return json.loads(json.dumps(value), parse_constant=lambda name: str(float(name)))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{value!r} is no plain value of JSON") from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 MOST_BYTES = 100_000_000
@@ -35,14 +36,10 @@ def written_value(text: str) -> Any:
     >>> written_value('{"stereo": false}') == written_value("{'stereo': False}")
     True
     """
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
-        raise ValueError(f"{text!r} is no plain value ({error})") from error
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return read(text)
+    raise ValueError(f"{text!r} is no plain value")
 
 
 def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = MOST_DEPTH) -> None:
@@ -60,21 +57,20 @@ def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = M
     >>> check_extent([[[]]], most_depth=2)
     Traceback (most recent call last):
     ...
-    ValueError: it is nested deeper than 2 levels
+    ValueError: it is nested deeper than 2 levels, or too large
     """
-    seen = 0
-    left = [(value, 0)]
-    while left:
-        item, depth = left.pop()
-        seen += 1
+    seen, level = 1, [value]
+    for _ in range(most_depth + 1):
+        containers = [item for item in level if isinstance(item, (Mapping, list, tuple))]
+        if not containers:
+            return
+        level = []
+        for item in containers:
+            level += item.values() if isinstance(item, Mapping) else item
+        seen += len(level)
         if seen > most_values:
-            raise ValueError(f"it holds more than {most_values} values")
-        if isinstance(item, Mapping):
-            item = list(item.values())
-        if isinstance(item, (list, tuple)):
-            if depth == most_depth:
-                raise ValueError(f"it is nested deeper than {most_depth} levels")
-            left.extend((inner, depth + 1) for inner in item)
+            break
+    raise ValueError(f"it is nested deeper than {most_depth} levels, or too large")
 
 
 def object_of_json(text: bytes | str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, field, fields
-from typing import Any, TypeVar
+from typing import Any
+
+from typing_extensions import Self
 
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.utils.arguments import Checked, check_value
-
-AnySettings = TypeVar("AnySettings", bound="CheckedSettings")
 
 
 def one_or_several(given: Any) -> list[Any]:
@@ -147,12 +147,8 @@ class CheckedSettings(Checked):
                 object.__setattr__(self, row.name, value)
         super().__post_init__()
 
-    def row_called(self, name: str) -> str:
-        """How an error calls a setting."""
-        return name
-
     @classmethod
-    def of(cls: type[AnySettings], owner: str, given: Mapping[str, Any]) -> AnySettings:
+    def of(cls, owner: str, given: Mapping[str, Any]) -> Self:
         """Settings from keywords.
 
         Args:

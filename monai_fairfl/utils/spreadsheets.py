@@ -27,9 +27,7 @@ def cell(value: Any) -> Any:
     >>> cell("=HYPERLINK(1)"), cell("elm"), cell(-0.25)
     ("'=HYPERLINK(1)", 'elm', -0.25)
     """
-    if isinstance(value, str) and FORMULA.match(value):
-        return f"'{value}"
-    return value
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
 def text_of(found: str) -> str:
@@ -38,9 +36,7 @@ def text_of(found: str) -> str:
     >>> text_of(cell("=HYPERLINK(1)")), text_of(cell("'=1")), text_of("'elm")
     ('=HYPERLINK(1)', "'=1", "'elm")
     """
-    if found.startswith("'") and FORMULA.match(found):
-        return found[1:]
-    return found
+    return found[1:] if found.startswith("'") and FORMULA.match(found) else found
 
 
 def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -53,15 +49,12 @@ def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     >>> csv_text(["site", "value"], [{"site": "@elm", "value": -1.5}])
     "site,value\\n'@elm,-1.5\\n"
     """
-    lines = []
+    text = io.StringIO(newline="")
+    # With this end csv quotes both characters; else a carriage return in a name would begin a line.
+    writer = csv.writer(text, lineterminator="\r\n")
     for row in [dict(zip(fields, fields)), *rows]:
-        line = io.StringIO()
-        # With this end csv quotes both characters; else a carriage return in a name would begin a
-        # line.
-        end = "\r\n"
-        csv.writer(line, lineterminator=end).writerow([cell(row.get(name)) for name in fields])
-        lines.append(line.getvalue().removesuffix(end) + "\n")
-    return "".join(lines)
+        writer.writerow([cell(row.get(name)) for name in fields])
+    return text.getvalue().replace("\r\n", "\n")
 
 
 def read_csv_text(text: str) -> list[dict[str, str]]:
@@ -76,8 +69,6 @@ def read_csv_text(text: str) -> list[dict[str, str]]:
     rows = []
     for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 1):
         if None in row or None in row.values():
-            raise ValueError(
-                f"row {number} of the table has another number of cells than its header"
-            )
+            raise ValueError(f"row {number} has another number of cells than the header")
         rows.append({text_of(name): text_of(value) for name, value in row.items()})
     return rows

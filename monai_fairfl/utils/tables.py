@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 
 def text_of_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -22,9 +22,8 @@ def text_of_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     >>> print(text_of_table(["Site", "Cases"], [["elm", "6"]]).splitlines()[-1].split())
     ['elm', '6']
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in titles:
-        table.add_column(title, overflow="fold")
+    columns = [Column(title, overflow="fold") for title in titles]
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*row)
     width = max(80, shutil.get_terminal_size((100, 24)).columns)

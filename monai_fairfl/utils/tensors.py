@@ -84,8 +84,7 @@ def own_random_state(seed: int) -> Iterator[None]:
     """
     python = random.getstate()
     numpy = np.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         try:
             random.seed(seed)
             np.random.seed(seed % 2**32)

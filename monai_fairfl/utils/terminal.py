@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,16 +16,12 @@ from monai_fairfl.errors import DataWarning
 
 logger = logging.getLogger(__name__)
 
-NOISY_LOGGERS = ("monai.bundle.workflows", "monai.data.nvimgcodec_pydicom_plugin")
-"""Loggers that warn once per client, or once per reader of images."""
-
-NOISY_WARNINGS = (
-    "executing the bundle config",
-    "NvImgCodecPydicomReader",
-    ".*always_return_as_numpy",
-)
+NOISY_WARNINGS = ("executing the bundle", "NvImgCodecPydicomReader", ".*always_return_as_numpy")
 """Beginnings of libraries' warnings that a user of this package can do nothing about."""
 
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a run after its present round."""
 
 _stops: list[Callable[[], None]] = []
 """What ends the runs of this process after their present round, the outermost first."""
@@ -35,78 +30,38 @@ _stopping_for_good = threading.Event()
 """Set where also a run that has yet to begin in this process is to end at once."""
 
 
-_shown: set[str] = set()
+_notes_taken: set[str] = set()
 """The notes on data that the present command has shown."""
 
 
 @contextmanager
-def data_notes_to(take: Callable[[str], None]) -> Iterator[None]:
-    """Inside, ``take`` gets the text of each note on a site's data, in place of Python's warning.
-
-    >>> with data_notes_to(print):
-    ...     warnings.warn("elm: one file has no mask", DataWarning)
-    elm: one file has no mask
-    """
-    show = warnings.showwarning
-
-    def take_or_show(
-        message: Warning | str, category: type[Warning], *where: Any, **more: Any
-    ) -> None:
-        if issubclass(category, DataWarning):
-            take(str(message))
-        else:
-            show(message, category, *where, **more)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", DataWarning)
-        warnings.showwarning = take_or_show
-        yield
-
-
-@contextmanager
-def data_notes_shown_once() -> Iterator[None]:
-    """Inside, a note on a site's data is a plain line on standard error, once for each text.
+def data_notes_to(take: Callable[[str], object]) -> Iterator[None]:
+    """Inside, ``take`` gets the text of each new note on a site's data, in place of the warning.
 
     Python would show the line of code that warns, and each place that warns of it again.
 
-    >>> from contextlib import redirect_stderr
-    >>> with redirect_stderr(sys.stdout), data_notes_shown_once():
+    >>> with data_notes_to(print):
     ...     for _ in range(2):
     ...         warnings.warn("elm: one file has no mask", DataWarning)
-    note: elm: one file has no mask
+    elm: one file has no mask
     """
+    show = warnings.showwarning
+    before = set(_notes_taken)
 
-    def show_once(text: str) -> None:
-        if text not in _shown:
-            _shown.add(text)
-            print(f"note: {text}", file=sys.stderr)
+    def take_or_show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, DataWarning):
+            show(message, category, *where, **more)
+        elif str(message) not in _notes_taken:
+            _notes_taken.add(str(message))
+            take(str(message))
 
     try:
-        with data_notes_to(show_once):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", DataWarning)
+            warnings.showwarning = take_or_show
             yield
     finally:
-        _shown.clear()
-
-
-def print_replacing(text: str) -> None:
-    """Print a text; what standard output cannot show of it is replaced, and no error.
-
-    A path may not be UTF-8, and a terminal may have few characters.
-
-    >>> print_replacing("41.3 ml")
-    41.3 ml
-    """
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding))
-
-
-def was_shown(text: str) -> bool:
-    """Whether the present command has shown this note on data.
-
-    >>> was_shown("elm: nothing of the kind")
-    False
-    """
-    return text in _shown
+        _notes_taken.intersection_update(before)
 
 
 def stop_for_good() -> None:
@@ -138,17 +93,14 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         return
 
     def received(number: int, frame: object) -> None:
-        again = "press Ctrl-C again" if number == signal.SIGINT else "send SIGTERM again"
-        logger.warning("stopping after this round; %s to stop at once", again)
+        logger.warning("stopping after this round; the same signal again stops at once")
         for each in list(_stops):
             each()
         at_once = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
         signal.signal(number, at_once)
 
     _stops.append(stop)
-    previous = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        previous[number] = signal.signal(number, received)
+    previous = {number: signal.signal(number, received) for number in STOPPING}
     try:
         if _stopping_for_good.is_set():
             stop()
@@ -189,14 +141,11 @@ def quiet() -> Iterator[None]:
     False
     True
     """
-    # A noisy one may be made inside: it must not stay as quiet as that.
-    loggers = map(logging.getLogger, {*logging.root.manager.loggerDict, *NOISY_LOGGERS})
-    ours = logging.getLogger("monai_fairfl")
-    levels = {logger: logger.level for logger in [logging.root, ours, *loggers]}
+    names = {*logging.root.manager.loggerDict, "monai_fairfl"}
+    levels = {each: each.level for each in [logging.root, *map(logging.getLogger, names)]}
     for each in levels:
-        if not each.name.startswith(ours.name):
-            each.setLevel(logging.ERROR if each.name in NOISY_LOGGERS else logging.WARNING)
-    ours.setLevel(logging.INFO)
+        if not each.name.startswith("monai_fairfl."):
+            each.setLevel(logging.INFO if each.name == "monai_fairfl" else logging.WARNING)
     try:
         with warnings.catch_warnings():
             for message in NOISY_WARNINGS:

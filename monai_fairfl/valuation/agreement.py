@@ -17,8 +17,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games import Valuation
 from monai_fairfl.messages import Estimate
 from monai_fairfl.replies import normalise
-from monai_fairfl.statistics.fairness import agreement
-from monai_fairfl.statistics.intervals import Interval, check_level
+from monai_fairfl.statistics.fairness import Interval, agreement
 
 LEAST_REPEATS = 5
 """A standard error of fewer rounds or samples gives no interval: it is hardly known itself."""
@@ -83,7 +82,7 @@ def fidelity(
         found without sampling, the interval has no width.
 
     Raises:
-        ConfigError: when the clients differ, are fewer than two, or plain shares are not shares.
+        ConfigError: when the clients differ, or plain shares are not shares.
 
     >>> from monai_fairfl.messages import Estimate
     >>> shares = {"A": 0.5, "B": 0.3, "C": 0.2}
@@ -95,7 +94,6 @@ def fidelity(
     >>> found.pearson.low < 99 < found.pearson.high
     True
     """
-    check_level(level)
     sides = (contributions, reference)
     shares = [_shares(given, what) for given, what in zip(sides, ("contributions", "reference"))]
     measures, p_value = _measures(*shares)
@@ -136,7 +134,7 @@ def _measures(
     shares: Mapping[str, float], reference: Mapping[str, float]
 ) -> tuple[NDArray[np.float64], float]:
     """Pearson, Spearman, Euclidean distance and cosine; and Pearson's p-value."""
-    found = agreement(shares, reference, ("contributions", "reference"))
+    found = agreement(shares, reference)
     spearman = math.nan
     if not math.isnan(found.pearson):
         names = sorted(shares)

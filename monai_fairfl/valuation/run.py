@@ -13,13 +13,15 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Estimate, to_json
 from monai_fairfl.run.ledger import read_ledger
-from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.valuation import FinishedRun, RunValuation, Valuation, fidelity
 from monai_fairfl.valuation.finished import UTILITIES
 
 logger = logging.getLogger(__name__)
+
+DIGITS = {"pearson": 1, "spearman": 1, "euclidean": 3, "cosine": 3}
+"""Measures of agreement -> decimals that are shown; correlations are times 100."""
 
 
 def check_valuations(
@@ -96,8 +98,9 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     if len(own) > 1 and set(own) == set(found.shares()):
         # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
         agrees = fidelity(scores, found)
-        measured = {name: getattr(agrees, name) for name in MEASURES}
-        words = agreement_words(measured)
+        measured = {name: getattr(agrees, name) for name in DIGITS}
+        shown = [f"{name} {value.words(DIGITS[name])}" for name, value in measured.items()]
+        words = f"beside these: {', '.join(shown)}"
         agreement = {name: value._asdict() for name, value in measured.items()}
         agreement["p_value"] = agrees.p_value
     result = {

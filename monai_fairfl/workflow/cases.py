@@ -35,11 +35,10 @@ from monai_fairfl import __version__
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.transforms import in_colours
 from monai_fairfl.errors import DataError, in_words
-from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
+from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.tables import text_of_table
-from monai_fairfl.utils.terminal import print_replacing
 
 SIDE = 960  # pixels of the picture's longer side
 COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 and 3
@@ -194,7 +193,7 @@ class Cases:
         """
         # Before anything is printed: the reader of standard output may have left.
         self.save()
-        print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
+        print(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
         self._end(3 if any(case.status != "segmented" for case in self) else 0)
 
     def _end(self, code: int) -> None:

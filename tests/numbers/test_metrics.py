@@ -16,7 +16,7 @@ from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.metrics import (
-    CupToDiscError,
+    CupToDiscErrorMetric,
     SliceDiceMetric,
     SpacedHausdorffMetric,
 )
@@ -57,11 +57,12 @@ def hd95(pred: np.ndarray, label: np.ndarray, spacing: tuple[float, ...]) -> flo
     return max(np.percentile(to[1][surface[0]], 95), np.percentile(to[0][surface[1]], 95))
 
 
-def hausdorff(pred: Any, label: Any, **arguments: Any) -> list[float]:
+def hausdorff(pred: Any, label: Any) -> list[float]:
     """What the metric gives for each case, and class, of one batch."""
-    metric = SpacedHausdorffMetric(**arguments)
+    metric: Any = SpacedHausdorffMetric()
     metric(pred, label)
-    return metric.get_buffer().flatten().tolist()
+    found: list[float] = metric.get_buffer().flatten().tolist()
+    return found
 
 
 # ---- Dice of slices
@@ -78,11 +79,8 @@ def test_slice_dice_pools_the_slices_with_reference_and_keeps_each_case(axis: in
         slices.append(dice_of_slices(*(np.moveaxis(mask, axis, -1) for mask in pair)))
     pooled = np.mean(np.concatenate(slices))
     assert metric.aggregate().item() == pytest.approx(pooled, abs=1e-6)
-    assert metric.aggregate("none").squeeze().tolist() == pytest.approx(
-        [np.mean(s) for s in slices], abs=1e-6
-    )
-    buffer = metric.get_buffer()
-    assert buffer is not None and buffer.equal(metric.aggregate("none"))
+    buffer: Any = metric.get_buffer()
+    assert buffer.flatten().tolist() == pytest.approx([np.mean(s) for s in slices], abs=1e-6)
     metric.reset()
     assert metric.get_buffer() is None
 
@@ -90,15 +88,12 @@ def test_slice_dice_pools_the_slices_with_reference_and_keeps_each_case(axis: in
 # ---- surface distance
 
 
-def test_the_spacing_is_the_labels_else_the_predictions_or_none_in_voxels() -> None:
+def test_the_spacing_is_the_labels() -> None:
     pred, label = blobs(1), blobs(2)
-    plain = [torch.tensor(pred)[None]], [torch.tensor(label)[None]]
-    fallback = hausdorff([with_spacing(pred[None])], plain[1])
-    preferred = hausdorff([with_spacing(pred[None], (9.0, 9.0, 9.0))], [with_spacing(label[None])])
-    assert fallback == preferred == pytest.approx([hd95(pred, label, SPACING)], rel=1e-5)
-    voxels = hausdorff([with_spacing(pred[None])], [with_spacing(label[None])], units="voxels")
-    assert voxels == hausdorff(*plain, units="voxels")
-    assert voxels == pytest.approx([hd95(pred, label, (1, 1, 1))], rel=1e-5)
+    found = hausdorff([with_spacing(pred[None], (9.0, 9.0, 9.0))], [with_spacing(label[None])])
+    assert found == pytest.approx([hd95(pred, label, SPACING)], rel=1e-5)
+    with pytest.raises(ConfigError, match="spacing"):
+        hausdorff([with_spacing(pred[None])], [torch.tensor(label)[None]])
 
 
 @pytest.mark.parametrize("decollate", [True, False])
@@ -122,10 +117,9 @@ def test_a_missed_structure_counts_as_the_image_diagonal_and_an_absent_one_as_ze
         [with_spacing(x) for x in (full, empty, empty)],
     )
     diagonal = float(np.linalg.norm(np.multiply(SHAPE, SPACING)))
-    assert metric.aggregate("none").squeeze().tolist() == pytest.approx([diagonal, diagonal, 0])
+    buffer: Any = metric.get_buffer()
+    assert buffer.flatten().tolist() == pytest.approx([diagonal, diagonal, 0])
     assert metric.aggregate().item() == pytest.approx(2 * diagonal / 3)
-    voxels = hausdorff([torch.tensor(empty)], [torch.tensor(full)], units="voxels")
-    assert voxels == pytest.approx([np.linalg.norm(SHAPE)])
 
 
 # ---- the cup-to-disc ratio
@@ -141,7 +135,7 @@ def ellipses(disc: tuple[float, float], cup: tuple[float, float], size: int = 20
 
 def errors(prediction: torch.Tensor, label: torch.Tensor) -> list[float]:
     """The error of each photograph."""
-    metric: Any = CupToDiscError().metric_fn
+    metric = CupToDiscErrorMetric()
     metric(prediction, label)
     found: list[float] = metric.get_buffer().flatten().tolist()
     return found
@@ -152,7 +146,7 @@ def test_photographs_whose_label_has_no_cup_are_left_out() -> None:
     masks, small = ellipses((50, 60), (20, 30)), ellipses((50, 60), (20, 15))
     unlabelled, disc_alone = masks.clone(), masks.clone()
     unlabelled[1], disc_alone[1] = -1, 0
-    metric: Any = CupToDiscError().metric_fn
+    metric = CupToDiscErrorMetric()
     metric(torch.stack([small] * 3), torch.stack([masks, unlabelled, disc_alone]))
     assert metric.aggregate().item() == pytest.approx(0.25, abs=0.01)
     assert metric.get_buffer().isnan().flatten().tolist() == [False, True, True]
@@ -180,8 +174,3 @@ def test_other_channels_logits_and_probabilities_are_refused_and_not_scored() ->
             errors(prediction, masks if isinstance(prediction, torch.Tensor) else list(masks))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="label"):
         errors(masks, logits)
-    metric: Any = CupToDiscError().metric_fn
-    with pytest.raises(DataError, match="label"):
-        metric(masks)
-    with pytest.raises(ConfigError, match="no case"):
-        metric.aggregate()
