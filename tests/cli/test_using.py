@@ -119,7 +119,7 @@ def test_a_folder_stands_for_the_model_of_its_only_federation(
     shutil.copytree(trained, both / "FedCE")
     assert cli.json("export", both)["recipe"]["training"]["strategy"] == "FedCE-sum"
     shutil.copytree(small / "run", both / "FedAvg")
-    refused(cli, both, scans, "several", both / "FedAvg", both / "FedCE")
+    refused(cli, both, scans, both / "FedAvg", both / "FedCE")
 
 
 def test_a_folder_that_has_no_model_is_refused_with_the_reason(
