@@ -22,6 +22,7 @@ from monai_fairfl.data.layouts import find, name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json, value_of
 from monai_fairfl.model_files.recipe import read_recipe
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.devices import best_device
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.workflow.cases import answer_text
@@ -79,6 +80,8 @@ TITLES = {"score": "validation Dice", "test_score": "test Dice"}
 
 def adapt(args: argparse.Namespace) -> Answer:
     """Carry out ``adapt``."""
+    check_value("--epochs", args.epochs, "int", "[1, inf)")
+    check_value("--rate", args.rate, "float", "(0, inf)")
     device = args.device or best_device()
     model, bundle, _ = find_model(args.model, args.bundle, device)
     hospital = Path(args.folder).absolute()

@@ -123,4 +123,4 @@ def test_a_model_that_this_bundle_did_not_train_is_refused(
             assert word in said
         assert not list(out.glob("*.pt"))
     for rate in ("0", "-0.01", "nan", "inf", "fast"):
-        assert "rate" in cli.refusal("adapt", model, hospital, f"--rate={rate}", "--out", out)
+        assert "--rate" in cli.refusal("adapt", model, hospital, f"--rate={rate}")
