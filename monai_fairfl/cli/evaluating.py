@@ -24,8 +24,7 @@ from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folde
 from monai_fairfl.cli.running import MonaiLine, output_into, written_overlay
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files, files_under, sort_files
-from monai_fairfl.data.layouts import all_cases
-from monai_fairfl.data.layouts import find, folder_of_site, sites_at
+from monai_fairfl.data.layouts import all_cases, find, folder_of_site, sites_at
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
