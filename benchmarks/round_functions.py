@@ -4,11 +4,12 @@
 
 ::
 
-    python benchmarks/round_functions.py [--list]
+    python benchmarks/round_functions.py [--train] [--list]
 
 Four generated hospitals train the prostate bundle in this process. The second round is counted,
 from the record of the first to its own. Nested functions and lambdas count; the package's
-transforms of images (``data/``) do not.
+transforms of images (``data/``) do not. With ``--train`` all is counted from the words ``train DATA
+--quick`` to the first round.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -27,7 +30,8 @@ import monai_fairfl
 from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.bundle.site import bundle_client
-from monai_fairfl.data import site_folders
+from monai_fairfl.cli import main as command
+from monai_fairfl.data import site_folders, write_sites
 from monai_fairfl.data.pelvis import write_demo
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
@@ -37,7 +41,7 @@ from monai_fairfl.utils.terminal import quiet
 
 PACKAGE = Path(monai_fairfl.__file__).parent
 OVERRIDES = {"size": [32, 32], "channels": [4, 8, 8]}
-NO_FUNCTIONS = ("<module>", "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+NO_FUNCTIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 class Watch(Observer):
@@ -81,21 +85,53 @@ def entered_in_a_round(folder: Path) -> dict[Path, set[str]]:
     )
     with quiet():
         federation.run()
+    found = by_file(watch.entered)
+    return {file: found[file] for file in found if file.parts[0] != "data"}
+
+
+class Begun(BaseException):
+    """The first round begins."""
+
+
+def entered_before_a_round(folder: Path) -> dict[Path, set[str]]:
+    """File of the package -> functions of it that ``train DATA --quick`` entered till then."""
+    write_sites(folder / "hospitals", size=(48, 48, 8))
+    words = ["train", str(folder / "hospitals"), "--out", str(folder / "run")]
+    entered: set[CodeType] = set()
+
+    def call(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code is Federation._round.__code__:
+            sys.setprofile(None)
+            raise Begun
+        entered.add(frame.f_code)
+
+    sys.setprofile(call)
+    with suppress(Begun):
+        command([*words, "--quick", "--jobs", "1"])
+    return by_file(entered)
+
+
+def by_file(entered: set[CodeType]) -> dict[Path, set[str]]:
+    """File of the package -> names of functions, with their lines."""
     found = defaultdict(set)
-    for code in watch.entered:
+    for code in entered:
         file = Path(code.co_filename)
-        if PACKAGE in file.parents and code.co_name not in NO_FUNCTIONS:
+        # The body of a class is no function.
+        is_function = code.co_flags & CO_OPTIMIZED and code.co_name not in NO_FUNCTIONS
+        if PACKAGE in file.parents and is_function:
             found[file.relative_to(PACKAGE)].add(f"{code.co_name}:{code.co_firstlineno}")
-    return {file: found[file] for file in sorted(found) if file.parts[0] != "data"}
+    return dict(sorted(found.items()))
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="also print the functions of each file")
+    parser.add_argument("--train", action="store_true", help="from a command to the first round")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = entered_in_a_round(Path(folder))
+        entered = entered_before_a_round if arguments.train else entered_in_a_round
+        found = entered(Path(folder))
     rooms = defaultdict(list)
     for file, functions in found.items():
         rooms[file.parts[0]].append(len(functions))

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from monai_fairfl.bundle.configuration import read_metadata, takes_any_folder
 from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
-from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.data.image_files import is_nifti
 from monai_fairfl.data.layouts import find_cases, site_folders
 from monai_fairfl.errors import ConfigError, DataError
@@ -21,11 +20,8 @@ from monai_fairfl.workflow.inputs import in_colour
 PROSTATE = "prostate_mri_segmentation"
 FUNDUS = "fundus_disc_cup_segmentation"
 
-KINDS = {PROSTATE: "volumes (NIfTI)", FUNDUS: "photographs"}
-"""Shipped bundle -> the images that it is for."""
-
-STRUCTURES = {FUNDUS: ("disc", "cup")}
-"""Names of a bundle's nested structures, as its data list wants them."""
+BUNDLES = {"volumes (NIfTI)": PROSTATE, "colour photographs": FUNDUS}
+"""Kind of images -> the shipped bundle that is for it."""
 
 
 def chosen_bundle(root: Path, given: str | None = None) -> Path:
@@ -36,70 +32,44 @@ def chosen_bundle(root: Path, given: str | None = None) -> Path:
         given: name or path of a bundle; ``None``: the shipped one that fits the images.
 
     Raises:
-        DataError: when the folder holds no hospitals, or of two kinds.
-        ConfigError: when it holds one hospital only, or the bundle that was given is none, or a
-            shipped one, or a copy, for images of the other kind.
+        DataError: when the folder holds no hospitals, or not of one kind.
+        ConfigError: when it holds one hospital only, or the bundle that was given is none, or for
+            other images.
     """
     bundle = None if given is None else locate_bundle(given)
-    any_folder = bundle is not None and takes_any_folder(bundle)
-    folders = data_folders(root, any_folder=True) if any_folder else site_folders(root)
-    require_two_sites(root, folders)
-    if bundle is None:
-        return find_bundle(bundle_for(folders))
-    # A copy has the name of its original in its metadata. Another bundle reads images of its own.
-    shipped = {read_metadata(find_bundle(name))["name"]: name for name in KINDS}
-    kind = shipped.get(read_metadata(bundle).get("name"))
-    if any_folder or kind is None:
+    if bundle is not None and bundle.name not in BUNDLES.values():
         return bundle
-    fitting = bundle_for(folders)
-    if kind != fitting:
-        raise ConfigError(
-            f"{root} holds {KINDS[fitting]}, and {bundle.name} is for {KINDS[kind]}: leave "
-            f"--bundle out, or name {fitting}"
-        )
-    return bundle
-
-
-def require_two_sites(root: Path, folders: Mapping[str, Path]) -> None:
-    """Refuse a folder with one hospital, by its name, or with none.
-
-    Raises:
-        ConfigError: naming the folder above as the fix.
-    """
+    folders = site_folders(root)
     if len(folders) < 2:
-        found = ", ".join(folders) or "no site"
-        raise ConfigError(f"{root} holds {found}; a federation needs two: give the folder above")
+        raise ConfigError(f"{root} holds only {[*folders]}; a federation needs two sites")
+    fitting = bundle_for(folders)
+    if bundle is not None and bundle.name != fitting:
+        raise ConfigError(f"{root} holds images for {fitting}, and none for {bundle.name}")
+    return bundle or find_bundle(fitting)
 
 
 def bundle_for(folders: Mapping[str, Path]) -> str:
     """Choose the bundle for these sites: prostate for volumes, fundus for photographs.
 
     Raises:
-        DataError: when some hold volumes and others photographs, or grey pictures; all are named.
+        DataError: when they hold different kinds, or grey pictures; all sites are named.
     """
-    volumes: list[str] = []
-    photographs: list[str] = []
-    grey: list[str] = []
+    kinds: dict[str, list[str]] = {}
     for site, folder in folders.items():
         # What cannot be read is reported by the check of the whole site.
-        try:
-            image = find_cases(folder)[0]["image"]
-            if is_nifti(image):
-                volumes.append(site)
-                continue
-            with Image.open(image) as picture:
-                coloured = in_colour(np.asarray(picture.convert("RGB")))
-        except (DataError, OSError):
-            continue
-        (photographs if coloured else grey).append(site)
-    if grey:
+        with suppress(DataError, OSError):
+            kinds.setdefault(_kind_of(Path(find_cases(folder)[0]["image"])), []).append(site)
+    if len(kinds) > 1 or not BUNDLES.keys() >= kinds.keys():
+        found = "; ".join(f"{', '.join(sites)}: {kind}" for kind, sites in kinds.items())
         raise DataError(
-            f"{', '.join(grey)} hold grey pictures, such as slices: give volumes (NIfTI) or colour "
-            "photographs of the fundus, or make a bundle of your own (docs/own_bundle.md)"
+            f"the shipped bundles need {' or '.join(BUNDLES)} at every site, and there are {found}"
         )
-    if volumes and photographs:
-        raise DataError(
-            f"{', '.join(volumes)} hold volumes (NIfTI) and {', '.join(photographs)} photographs, "
-            "which cannot train one model: put each kind into a folder of its own"
-        )
-    return FUNDUS if photographs else PROSTATE
+    return BUNDLES[next(iter(kinds), "volumes (NIfTI)")]
+
+
+def _kind_of(image: Path) -> str:
+    if is_nifti(image):
+        return "volumes (NIfTI)"
+    with Image.open(image) as picture:
+        coloured = in_colour(np.asarray(picture.convert("RGB")))
+    return "colour photographs" if coloured else "grey pictures"

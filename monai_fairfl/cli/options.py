@@ -1,142 +1,43 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What every command is made of: its answer, its folder, and options that several commands have.
+"""What each command takes: a function whose docstring is its help, and which adds its options.
 
 Each key of ``federate.json`` is an option of the same name, ``--local-epochs`` for
-``local_epochs``.
+``local_epochs``. Nothing heavy is imported, so ``--help`` is quick.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import shutil
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from monai_fairfl.bundle.settings import Settings, rows_of
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.plain_values import written_value
 from monai_fairfl.utils.settings import LEAD, meanings
 
 OF_THE_COMMAND = ("bundle_root", "sites_root", "run_dir", "resume", "strategy", "strategies")
 """Keys that a command sets itself, by DATA, ``--bundle``, ``--out`` and ``--strategy``."""
 
-LOG = "log.txt"
-"""What libraries print while a command works, in its folder."""
+KEYS = {name: row for name, row in rows_of(LEAD).items() if name not in OF_THE_COMMAND}
+"""All other keys -> their rows."""
 
 STEREO = {"auto": None, "yes": True, "no": False}
 """What ``--stereo`` says -> whether photographs are pairs of views."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "model": {"metavar": "MODEL", "help": "model file, or the folder of a run, for its global one"},
-    "--bundle": {
-        "metavar": "NAME|DIR",
-        "help": "bundle to use (default: the shipped one for these images, or for this model)",
-    },
-    "--device": {"help": "device to use, such as cuda:0 (default: a GPU if there is one)"},
-    "--out": {
-        "metavar": "DIR",
-        "help": "folder for all that is written (default: one here, named after command and data)",
-    },
-    "--quick": {
-        "action": "store_true",
-        "help": "a first look, as with monai-fairfl try: minutes, and no result to publish",
-    },
-    "--recipe": {
-        "metavar": "NAME",
-        "help": "another recipe of the bundle, such as light: less training, and worse masks",
-    },
-    "--settings": {
-        "type": Path,
-        "metavar": "FILE",
-        "help": "JSON file with keys of a federation (docs/keys.md), read after the bundle's own",
-    },
-    "--stereo": {
-        "choices": STEREO,
-        "default": "auto",
-        "help": "whether photographs are pairs of views (default: those 1.8 times as wide as high)",
-    },
-    "--verbose": {
-        "action": "store_true",
-        "help": "show the output of MONAI and other libraries, which is otherwise in log.txt",
-    },
+    "--bundle": {"metavar": "NAME|DIR", "help": "bundle to use (default: a shipped one that fits)"},
+    "--device": {"help": "such as cuda:0 (default: a GPU if there is one)"},
+    "--out": {"metavar": "DIR", "help": "for all that is written (default: a new folder here)"},
+    "--quick": {"action": "store_true", "help": "a first look: minutes, no result to publish"},
+    "--recipe": {"metavar": "NAME", "help": "another recipe of the bundle, such as light"},
+    "--settings": {"metavar": "FILE", "type": Path, "help": "JSON with more keys (docs/keys.md)"},
+    "--verbose": {"action": "store_true", "help": "show what else goes into log.txt"},
 }
 """Name of an argument of several commands -> what it is."""
-
-
-class Answer(NamedTuple):
-    """What a command found: plain JSON, the same as text, and the exit code."""
-
-    data: dict[str, Any]
-    text: str
-    code: int = 0
-
-
-def say(text: str) -> None:
-    """Show what a command does; standard output is for its answer."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def out_folder(given: str | None, default: str, new: bool = False) -> Path:
-    """The absolute folder that a command writes into, which need not exist.
-
-    Args:
-        given: what ``--out`` names.
-        default: name of the folder here, where it names none.
-        new: whether it must be new, or empty but for the log of a command that was refused.
-
-    Raises:
-        ConfigError: nothing can be written there, or it holds something already.
-
-    >>> out_folder("/dev/null/runs", "run")
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: /dev/null/runs cannot be written: /dev/null is a file, or \
-read-only for this account; name another folder with --out
-    """
-    folder = Path(given or default).absolute()
-    existing = folder
-    while not os.path.lexists(existing):
-        existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"{folder} cannot be written: {existing} is a file, or read-only for this account; "
-            "name another folder with --out"
-        )
-    if new and folder.is_dir() and any(path.name != LOG for path in folder.iterdir()):
-        raise ConfigError(
-            f"{folder} is not empty: name another folder with --out, or delete this one"
-        )
-    return folder
-
-
-@contextmanager
-def emptied_unless_done(folder: Path) -> Iterator[None]:
-    """Make a new folder; after Ctrl-C or an error only its log stays: the command may go again.
-
-    Args:
-        folder: new, or empty but for the log.
-    """
-    existed = folder.is_dir()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != LOG:
-                path.unlink()
-        if not existed and not any(folder.iterdir()):
-            folder.rmdir()
-        raise
 
 
 def add(command: argparse._ActionsContainer, *names: str) -> None:
@@ -145,49 +46,52 @@ def add(command: argparse._ActionsContainer, *names: str) -> None:
         command.add_argument(name, **OPTIONS[name])
 
 
-def number(allowed: str, kind: str = "int") -> Callable[[str], Any]:
-    """Parses a number of a range, for ``type=`` of an argument.
+def flag(command: argparse._ActionsContainer, name: str, what: str) -> None:
+    """Add an option without a value."""
+    command.add_argument(name, action="store_true", help=what)
 
-    >>> number("(0, inf)", "float")("0.5")
-    0.5
+
+def natural(text: str) -> int:
+    """A whole number from 0.
+
+    >>> natural("3")
+    3
     """
-    return partial(value_of, kind, allowed)
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0")
+    return int(text)
 
 
-def value_of(kind: str, allowed: Any, text: str) -> Any:
+def value_of(text: str) -> Any:
     """The value of an argument, as JSON or as Python writes it, else a text.
 
-    Args:
-        kind: its type, such as ``"int"`` or ``"Mapping"``.
-        allowed: its range, see :func:`~monai_fairfl.utils.arguments.check_value`; ``None``: any.
-        text: as it was given.
-
-    Raises:
-        ArgumentTypeError: it is of another type, or out of its range.
+    >>> value_of("3"), value_of("auto")
+    (3, 'auto')
     """
     try:
-        value = written_value(text)
+        return written_value(text)
     except ValueError:
-        value = text
-    if kind.startswith("Mapping"):
-        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            example = "\"{'size': [128, 128]}\""
-            raise argparse.ArgumentTypeError(f"{text!r} is not values by name, such as {example}")
-    elif (allowed or kind == "bool") and not (value is None and kind.endswith("| None")):
-        try:
-            check_value("it", value, kind, allowed)
-        except ConfigError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+
+
+def values_by_name(text: str) -> dict[str, Any]:
+    """The values of an argument such as ``{'size': [128, 128]}``.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    value = value_of(text)
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not like \"{{'size': [128, 128]}}\"")
     return value
 
 
-def add_keys(command: argparse.ArgumentParser, shown: Sequence[str], who: str = LEAD) -> None:
-    """Add an option for each setting that somebody may set, such as all keys of ``federate.json``.
+def add_keys(command: argparse.ArgumentParser, shown: Sequence[str]) -> None:
+    """Add an option for each key of ``federate.json``.
 
     Args:
         command: gets them.
         shown: keys that its help explains; docs/keys.md has the others.
-        who: sets them: the lead of a federation, or a job.
 
     >>> parser = argparse.ArgumentParser()
     >>> add_keys(parser, ["rounds"])
@@ -196,36 +100,324 @@ def add_keys(command: argparse.ArgumentParser, shown: Sequence[str], who: str = 
     """
     keys = command.add_argument_group("keys of federate.json, each an option (docs/keys.md)")
     texts = meanings(Settings)
-    for name, row in rows_of(who).items():
-        if name in OF_THE_COMMAND:
-            continue
-        parse = partial(value_of, str(row.type), row.metadata["allowed"])
+    for name, row in KEYS.items():
+        kind = str(row.type)
+        parse = values_by_name if kind.startswith("Mapping") else value_of
         given: dict[str, Any] = {"type": parse, "default": argparse.SUPPRESS}
-        if str(row.type) == "bool":
+        if kind == "bool":
             given |= {"nargs": "?", "const": True}
-        elif str(row.type).startswith("Sequence") or name in ("site_names", "config"):
-            given |= {"nargs": "*", "action": _Listed}
+        elif kind.startswith("Sequence") or name in ("site_names", "config"):
+            given["nargs"] = "*"
         help_text = argparse.SUPPRESS
         if name in shown:
             # Without marks and links, which are of the page.
             plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", texts[name])
             help_text = plain.replace("`", "").replace("%", "%%")
-        option = f"--{name.replace('_', '-')}"
-        keys.add_argument(option, metavar="VALUE", help=help_text, **given)
-
-
-class _Listed(argparse.Action):
-    """A list: its values one after the other, or written as one."""
-
-    def __call__(
-        self, parser: Any, namespace: argparse.Namespace, values: Any, option: Any = None
-    ) -> None:
-        if len(values) == 1 and isinstance(values[0], (list, type(None))):
-            values = values[0]
-        setattr(namespace, self.dest, values)
+        keys.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=help_text, **given)
 
 
 def keys_given(args: argparse.Namespace) -> dict[str, Any]:
     """The keys that the options of a command give."""
-    names = [name for name in rows_of(LEAD) if name not in OF_THE_COMMAND]
-    return {name: getattr(args, name) for name in names if hasattr(args, name)}
+    keys = {name: getattr(args, name) for name in KEYS if hasattr(args, name)}
+    for name, value in keys.items():
+        # A list may be written as one value.
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (list, type(None))):
+            keys[name] = value[0]
+    return keys
+
+
+def _add_federation(command: argparse.ArgumentParser, *shown: str) -> None:
+    """Add the options of every federation of a folder's hospitals."""
+    command.add_argument("folder", metavar="DATA", help="one folder per hospital")
+    add(command, "--bundle", "--settings", "--out", "--verbose")
+    add(command.add_mutually_exclusive_group(), "--quick", "--recipe")
+    add_keys(command, ("rounds", "local_epochs", "overrides", "jobs", "devices", *shown))
+    command.set_defaults(strategy=[])
+
+
+# --- the commands
+
+
+def demo(command: argparse.ArgumentParser) -> None:
+    """Train a federation of four synthetic hospitals, and report; or only write their images.
+
+    It takes about two minutes on two cores. One hospital has few and unusual images: FedAvg fails
+    it, and FedCE's sum does not.
+
+    examples:
+      monai-fairfl demo
+      monai-fairfl demo --data-only --out hospitals --kind prostate
+      monai-fairfl demo --data-only --out small --kind prostate --size 48 48 8 --seed 1
+      monai-fairfl demo --data-only --out clinics --kind fundus
+    """
+    flag(command, "--data-only", "write the images into DIR, and train nothing")
+    option = command.add_argument
+    option("--kind", choices=("demo", "prostate", "fundus"), default="demo", help="of hospitals")
+    option("--seed", type=natural, default=0, help="of all that is random (default: 0)")
+    option("--size", type=natural, nargs="+", metavar="N", help="voxels X Y Z, or pixels N")
+    add(command, "--out", "--verbose")
+
+
+def doctor(command: argparse.ArgumentParser) -> None:
+    """Check the environment, the machine and your data, and say how to fix each problem.
+
+    Exit code 2: there is a problem. A note is not a problem: it names something optional that is
+    missing, or something unusual in the data.
+
+    examples:
+      monai-fairfl doctor
+      monai-fairfl doctor hospitals        # and the data of your sites
+      monai-fairfl doctor hospitals/alder  # and the data of one hospital
+      monai-fairfl doctor kit              # and local/fairfl.json of a hospital's startup kit
+      monai-fairfl doctor /data/site       # and fairfl.json of a hospital's folder for Flower
+      monai-fairfl doctor hospitals --write-lists datalists   # and write datalists/SITE.json
+      monai-fairfl doctor hospitals/alder --folds 4 --fold 0 --write-lists alder.json
+      monai-fairfl doctor --flare-policy              # the entry of class_allow_list
+      monai-fairfl doctor alder --flare-policy --add  # add it to alder/local/resources.json
+    """
+    option = command.add_argument
+    option("folder", metavar="DATA", nargs="?", help="of one hospital or of all, or a startup kit")
+    flag(command, "--verbose", "also show what is fine")
+    option = command.add_argument_group("split of the data into cases").add_argument
+    option("--write-lists", metavar="PATH", help="folder for SITE.json, or a file for one hospital")
+    option("--structures", nargs="+", metavar="NAME", help="nested ones, the outermost first")
+    option("--folds", type=natural, metavar="K", help="for cross-validation, in place of shares")
+    option("--fold", type=natural, default=0, help="which of them to test (default: 0)")
+    option("--seed", type=natural, default=0, help="of the shuffle before (default: 0)")
+    option("--stereo", choices=STEREO, default="auto", help="whether photographs are two views")
+    policy = command.add_argument_group("what NVIDIA FLARE must allow for jobs that bring no code")
+    flag(policy, "--flare-policy", "show it, or check it in the startup kit DATA")
+    flag(policy, "--add", "add it to the kit")
+    policy.add_argument("--also", nargs="+", default=[], metavar="CLASS", help="your own classes")
+
+
+def try_(command: argparse.ArgumentParser) -> None:
+    """Compare Standalone, FedAvg and FedCE on your hospitals at a small size, and report.
+
+    Every file is checked first.
+
+    examples:
+      monai-fairfl try hospitals        # volumes or photographs, in any layout of docs/data.md
+      monai-fairfl try hospitals --rounds 30 --out runs/try --jobs 2
+    """
+    _add_federation(command)
+    command.set_defaults(strategy=["Standalone", "FedAvg", "FedCE"], quick=True, engine="local")
+
+
+def train(command: argparse.ArgumentParser) -> None:
+    """Train a federation of your hospitals as its bundle was measured, and report.
+
+    Every file is checked first. If a training was stopped, run the same command to continue it.
+
+    examples:
+      monai-fairfl train hospitals              # as the bundle was measured
+      monai-fairfl train hospitals --strategy "FedCE('sum')" --adapt
+      monai-fairfl train hospitals --recipe light
+      monai-fairfl train hospitals --quick      # a first look, in minutes
+      monai-fairfl train hospitals --quick --engine flare --strategy FedCE --out flare
+    """
+    option = command.add_argument
+    option("--strategy", nargs="+", help="such as \"FedCE('sum')\", or your own (default: FedAvg)")
+    what = "the last mile: most epochs (default: 10) of each hospital's own at the end"
+    how: dict[str, Any] = {"nargs": "?", "const": 10, "default": argparse.SUPPRESS, "help": what}
+    option("--adapt", dest="adapt_epochs", type=natural, metavar="EPOCHS", **how)
+    option("--engine", choices=("local", "flare", "flower"), default="local", help="its simulator")
+    _add_federation(command, "seed", "record_updates")
+
+
+def compare(command: argparse.ArgumentParser) -> None:
+    """Compare strategies over seeds and folds, with intervals and p-values for a paper.
+
+    Every strategy is trained with every seed in every fold, on the same splits. A training that
+    fails does not stop the others; run the same command to try it again, or to continue it.
+    docs/comparing.md explains the tables, and what a p-value over cases does not show.
+
+    examples:
+      monai-fairfl compare hospitals --strategy Standalone FedAvg FedCE --quick
+      monai-fairfl compare hospitals --strategy FedAvg "CGSV(gamma=None)" --seeds 0 1 2 --folds 4
+    """
+    command.add_argument("--strategy", nargs="+", required=True, help="two, such as FedAvg FedCE")
+    _add_federation(command, "seeds", "folds")
+
+
+def value(command: argparse.ArgumentParser) -> None:
+    """Answer what each hospital was worth to a run: leave-one-out and Shapley values.
+
+    With recorded updates (demo, or train --record-updates) nothing is trained: every hospital
+    scores the models of coalitions on its validation cases. Without them, the command says what
+    training anew would take, and asks. The intervals are over the hospitals that score.
+    docs/valuation.md has more kinds of values.
+
+    examples:
+      monai-fairfl value demo/run
+      monai-fairfl value runs/fedce --retrain
+    """
+    command.add_argument("run_dir", metavar="RUN", help="folder of a run, or of several")
+    flag(command, "--retrain", "train anew without each hospital, where no updates are recorded")
+    flag(command, "--others-judge", "no hospital's own scores count for its own value")
+    add(command, "--verbose")
+
+
+def infer(command: argparse.ArgumentParser) -> None:
+    """Segment a folder of images, and say what was found and what to look at.
+
+    The table of cases is also in volumes.csv or ratios.csv, next to the masks. Exit code 3: some
+    cases could not be segmented, or lack an output. Exit code 2: no case could be segmented.
+
+    examples:
+      monai-fairfl infer runs/fedce scans       # its global model
+      monai-fairfl infer runs/fedce/models/elm.pt scans --out masks --no-pictures
+    """
+    add(command, "model")
+    command.add_argument("images", metavar="IMAGES", help="folder of volumes, DICOM or photographs")
+    flag(command, "--no-pictures", "write no picture of each case's outline")
+    add(command, "--bundle", "--device", "--out", "--verbose")
+
+
+def evaluate(command: argparse.ArgumentParser) -> None:
+    """Score a model on the test cases of hospitals, by Dice and surface distance.
+
+    If the model is in its run's folder, the run's own test cases are scored. Otherwise all cases
+    are scored, and the output says so.
+
+    examples:
+      monai-fairfl evaluate runs/fedce hospitals        # the test cases of the run's own splits
+      monai-fairfl evaluate model.pt hospitals/elm --out scores
+    """
+    add(command, "model")
+    command.add_argument("folder", metavar="DATA", help="labelled images of one hospital or of all")
+    add(command, "--bundle", "--device", "--out", "--verbose")
+
+
+def adapt(command: argparse.ArgumentParser) -> None:
+    """Train a finished model further on one hospital's images, and take it only if it gains.
+
+    Each epoch is scored on validation cases, and the best epoch counts. The adapted model is taken
+    if its mean gain on these cases is larger than the gain's standard error, which needs at least
+    two validation cases: where the data list has fewer, nothing is trained. Nothing leaves the
+    hospital.
+
+    examples:
+      monai-fairfl adapt runs/fedce hospitals/elm       # a hospital of the run, or another one
+      monai-fairfl adapt model.pt elm --epochs 20 --out elm-adapted
+    """
+    add(command, "model")
+    option = command.add_argument
+    option("folder", metavar="HOSPITAL", help="one hospital's images with labels")
+    option("--epochs", type=natural, default=10, help="at most (default: 10)")
+    option("--rate", type=float, default=3e-4, help="learning rate (default: 0.0003)")
+    option("--seed", type=natural, default=0, help="of the training (default: 0)")
+    option("--config", nargs="+", metavar="FILE", help="of the training (default: the model's)")
+    option("--datalist", metavar="FILE", type=Path, help="(default: the run's, or a new one)")
+    add(command, "--bundle", "--device", "--out", "--verbose")
+
+
+def report(command: argparse.ArgumentParser) -> None:
+    """Write the report of one run, or of several side by side.
+
+    examples:
+      monai-fairfl report runs/first
+      monai-fairfl report runs/fedavg runs/fedce --out comparison
+    """
+    option = command.add_argument
+    option("run_dir", nargs="+", metavar="RUN", help="folder of a run, or a workspace with one")
+    option("--out", metavar="DIR", help="new folder (default: that of all runs)")
+
+
+def verify(command: argparse.ArgumentParser) -> None:
+    """Check the chain of a run's ledger, its files, and what stored heads and its numbers show.
+
+    An intact chain shows that no single record before the last one was damaged or changed. Every
+    model, checkpoint and recorded update must have the digest that the ledger names. A head
+    or a receipt that was stored elsewhere shows every change up to its own record, and none after
+    it. A replay shows whether the recorded weights and contributions follow from the recorded
+    replies. Of several runs, a broken one hides no other.
+
+    With --what-if the answer has the weights and contributions that follow from the recorded
+    updates and measurements. For the first round, this is what would have happened. From the
+    second round on, other weights would have led to other models, and so to other updates, which
+    nobody recorded. A question that needs more than the ledger contains is refused. A weight in the
+    table is the mean over the rounds in which the site has one; a contribution is the site's last
+    one. docs/ledger.md explains all of this.
+
+    examples:
+      monai-fairfl verify runs/first
+      monai-fairfl verify runs/first --receipt runs/first/sites/*/state/receipts.jsonl
+      monai-fairfl verify runs/first --replay
+      monai-fairfl verify runs/fedce --what-if --without birch
+      monai-fairfl verify runs/fedce --what-if --strategy "FedCE('sum')"
+    """
+    option = command.add_argument
+    option("run_dir", metavar="RUN", help="folder of a run or of several, or a workspace with one")
+    option("--head", metavar="SHA256", help="head of the ledger that you stored elsewhere")
+    option("--receipt", nargs="+", default=[], metavar="FILE", help="receipts.jsonl of some sites")
+    flag(command, "--replay", "compute the numbers again from the recorded replies, and compare")
+    flag(command, "--allow-import", "import a strategy outside this package, and run its code")
+    asking = command.add_argument_group("another question to the ledger, without training")
+    flag(asking, "--what-if", "compute the weights again without a site, or by another strategy")
+    asking.add_argument("--without", metavar="SITE", help="leave this site out of every round")
+    asking.add_argument("--strategy", help="in place of the run's own, such as \"FedCE('sum')\"")
+
+
+def bundle(command: argparse.ArgumentParser) -> None:
+    """List the shipped bundles, copy one, or prepare somebody else's MONAI bundle for a federation.
+
+    A bundle to adopt must train with ignite, from configs/train.json or train.yaml. Its own files
+    stay as they are. The command writes federate.json and overlays, prints the keys that it
+    changed, and makes a trial run where it has data.
+
+    examples:
+      monai-fairfl bundle
+      monai-fairfl bundle copy prostate_mri_segmentation --out prostate
+      monai-fairfl bundle adopt spleen_ct_segmentation --data hospitals
+      monai-fairfl bundle adopt spleen_ct_segmentation --data hospitals --out spleen_federated
+    """
+    option = command.add_argument
+    option("action", nargs="?", choices=("list", "copy", "adopt"), default="list")
+    option("name", metavar="BUNDLE", nargs="?", help="its name; to adopt, its folder")
+    option("--out", metavar="DIR", type=Path, help="new folder (default: adopt changes BUNDLE)")
+    option("--data", metavar="DATA", help="one folder per hospital, for a trial run of two of them")
+    option("--data-key", metavar="KEY", help="the bundle's key for the folder of its images")
+    option("--overrides", type=values_by_name, default={}, help="for a smaller trial run")
+    flag(command, "--replace", "replace the files of an earlier adoption")
+
+
+def export(command: argparse.ArgumentParser) -> None:
+    """Write a model as TorchScript, ONNX or a bundle, or a federation as a job for an engine.
+
+    A model goes with the recipe of its training: the values that inference takes from it. Without
+    --out the command shows this recipe. A job holds the seeded initial model.
+
+    examples:
+      monai-fairfl export runs/fedce                      # how its model was trained
+      monai-fairfl export runs/fedce --out prostate.ts
+      monai-fairfl export prostate_mri_segmentation --engine flare --strategy FedCE --out job
+      monai-fairfl export my_bundle --engine flower --strategy CGSV --local-epochs 2 --out app
+    """
+    option = command.add_argument
+    option("what", metavar="MODEL|BUNDLE", help="a model or a run; with --engine a bundle")
+    option("--out", metavar="PATH", help="new .ts, .onnx or folder (default: show the recipe)")
+    add(command, "--bundle")
+    option(
+        "--engine", choices=("flare", "flower"), help="write a federation as a job for this engine"
+    )
+    job = command.add_argument_group("with --engine")
+    add(job, "--quick", "--recipe", "--settings")
+    job.add_argument("--strategy", help="as of train (default: FedCE)")
+    job.add_argument("--timeout", type=float, metavar="SECONDS", help="of each request")
+    job.add_argument("--name", help="of the job and its run (default: BUNDLE-STRATEGY)")
+    flag(job, "--no-custom-code", "for sites that run only what is installed")
+    add_keys(command, ("rounds", "local_epochs", "overrides", "seed", "min_clients", "guards"))
+
+
+def strategies(command: argparse.ArgumentParser) -> None:
+    """List the strategies that a federation can be run with, or show one in full.
+
+    It can be one of your own. Every strategy also takes the parts of docs/methods/composition.md.
+
+    examples:
+      monai-fairfl strategies
+      monai-fairfl strategies FedCE
+      monai-fairfl strategies my_methods.MyStrategy
+    """
+    command.add_argument("name", metavar="NAME|PATH", nargs="?", help="one, a part, or your own")

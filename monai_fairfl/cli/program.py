@@ -4,8 +4,8 @@
 
 A training itself is ``python -m monai.bundle run``: commands that train or use a model run such a
 line, which ``log.txt`` has, and the terminal with ``--verbose``. A command is a function from its
-arguments to an :class:`~monai_fairfl.cli.options.Answer`, and one that adds its options. It imports
-what it needs, so ``--help`` is quick.
+arguments to an :class:`~monai_fairfl.cli.answers.Answer`, and one that adds its options. Its module
+is imported when it is carried out, so ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ import io
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NoReturn, TextIO
 
-from monai_fairfl.cli import bundles, doctoring, finished, models, training
-from monai_fairfl.cli.options import Answer
-from monai_fairfl.errors import FairFLError, closest
+import monai_fairfl
+from monai_fairfl.cli import options
+from monai_fairfl.cli.answers import Answer
+from monai_fairfl.errors import FairFLError, closest, did_you_mean
 from monai_fairfl.utils.terminal import data_notes_to
 
-Options = Callable[[argparse.ArgumentParser], None]
-Command = Callable[[argparse.Namespace], Answer]
-
-COMMANDS: dict[str, tuple[Command, Options]] = {
-    "demo": (training.demo, training.demo_options),
-    "doctor": (doctoring.doctor, doctoring.doctor_options),
-    "try": (training.try_, training.try_options),
-    "train": (training.train, training.train_options),
-    "compare": (training.compare, training.compare_options),
-    "value": (finished.value, finished.value_options),
-    "infer": (models.infer, models.infer_options),
-    "evaluate": (models.evaluate, models.evaluate_options),
-    "adapt": (models.adapt, models.adapt_options),
-    "report": (finished.report, finished.report_options),
-    "verify": (finished.verify, finished.verify_options),
-    "bundle": (bundles.bundle, bundles.bundle_options),
-    "export": (models.export, models.export_options),
-    "strategies": (bundles.strategies, bundles.strategies_options),
+COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str]] = {
+    "demo": (options.demo, "training"),
+    "doctor": (options.doctor, "doctoring"),
+    "try": (options.try_, "training"),
+    "train": (options.train, "training"),
+    "compare": (options.compare, "training"),
+    "value": (options.value, "finished"),
+    "infer": (options.infer, "models"),
+    "evaluate": (options.evaluate, "evaluating"),
+    "adapt": (options.adapt, "models"),
+    "report": (options.report, "finished"),
+    "verify": (options.verify, "finished"),
+    "bundle": (options.bundle, "bundles"),
+    "export": (options.export, "models"),
+    "strategies": (options.strategies, "bundles"),
 }
-"""Name -> the function, whose docstring is the help, and what adds its options."""
+"""Name -> what adds its options, whose docstring is its help; and the module that carries it out,
+by a function of the same name."""
 
 NOTES = """
-With --json a command prints one JSON object and nothing else; if it fails, {"error": "..."}. Exit
-code 2: the command failed, an argument is wrong (then the message is plain text), or a check
-(doctor, verify) found a problem. Exit code 3: infer could not segment some of the images, or lacks
-an output of some.
+With --json a command prints one JSON object; if it fails, {"error": "..."}. Exit code 2: it failed,
+or a check found a problem. Exit code 3: infer could not segment some of the images.
 """
 
 COLOURS = {
@@ -61,14 +61,13 @@ COLOURS = {
 """What a terminal shows in which colour."""
 
 EXIT_FAILED = 2
-EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Characters that standard output cannot show are replaced. When its reader has left (``| head``),
-    the command ends without a word. Where it goes to a full disk, that is an error in one line.
+    the command ends without a word.
 
     Args:
         argv: the words after ``monai-fairfl``; those of this process by default.
@@ -99,10 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             # What is still buffered must not fail later, when Python ends.
             print(end="", flush=True)
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            print(f"monai-fairfl: standard output: {error.strerror}", file=sys.stderr)
-            code = EXIT_FAILED
+    except BrokenPipeError:
         # Python writes to standard output once more at its end: that goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
@@ -113,17 +109,14 @@ def _answer(args: argparse.Namespace) -> Answer:
     code = EXIT_FAILED
     try:
         with data_notes_to(lambda note: print(f"note: {note}", file=sys.stderr)):
-            answer: Answer = args.command(args)
+            answer: Answer = getattr(import_module(args.module), args.command)(args)
             return answer
-    except BrokenPipeError:
-        raise
     except KeyboardInterrupt:
         line = "stopped; run the same command to continue a training"
-        code = EXIT_INTERRUPTED
+        code = 130  # as a shell has it
     except FairFLError as error:
-        # One line: its own lines may end without a full stop, or be items of a list.
-        line = re.sub(r"(?<=[.:;,])\s*\n\s*(- )?", " ", str(error).strip())
-        line = re.sub(r"\s*\n\s*(- )?", "; ", line)
+        # One line, of which some may be items of a list.
+        line = re.sub(r"\s*\n\s*(- )?", "; ", str(error).strip())
     except OSError as error:
         line = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     return Answer({"error": line}, f"monai-fairfl: {line}", code)
@@ -135,8 +128,6 @@ def coloured(text: str, stream: TextIO) -> str:
     >>> coloured("27 fine", io.StringIO())
     '27 fine'
     """
-    if not stream.isatty():
-        return text
     from rich.console import Console
     from rich.text import Text
 
@@ -149,35 +140,46 @@ def coloured(text: str, stream: TextIO) -> str:
     return captured.get()
 
 
+def build_of() -> str:
+    """The version, with the git commit where the package runs from a checkout.
+
+    >>> build_of().startswith(monai_fairfl.__version__)
+    True
+    """
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(monai_fairfl.__file__)))
+    if not os.path.exists(f"{checkout}/.git") or shutil.which("git") is None:
+        return str(monai_fairfl.__version__)
+    git = ["git", "-C", checkout, "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(git, capture_output=True, text=True)
+    return f"{monai_fairfl.__version__} (commit {done.stdout.strip() or 'unknown'})"
+
+
 # --- arguments
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command, with its function as ``command``.
+    """The arguments of a command, with its function's name as ``command``, in ``module``.
 
     Only the parser of this command is made. It ends the process where an argument is wrong.
 
     Args:
-        words: after ``monai-fairfl``; a key may have its underscores.
+        words: after ``monai-fairfl``.
 
     >>> parsed(["verify", "runs/first", "--replay"]).replay
     True
     """
     name = words[0] if words else "--help"
     if name in COMMANDS:
-        command, add_options = COMMANDS[name]
-        parser = _Parser(f"monai-fairfl {name}", description=inspect.getdoc(command))
+        add_options, module = COMMANDS[name]
+        parser = _Parser(f"monai-fairfl {name}", description=inspect.getdoc(add_options))
         add_options(parser)
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
-        parser.set_defaults(command=command)
-        with_hyphens = [
-            re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in words[1:]
-        ]
-        return parser.parse_args(with_hyphens)
+        options.flag(parser, "--json", "print one JSON object")
+        parser.set_defaults(command=add_options.__name__, module=f"monai_fairfl.cli.{module}")
+        return parser.parse_args(words[1:])
 
     lines = []
-    for known, (command, _) in COMMANDS.items():
-        lines.append(f"  {known:<12}{(inspect.getdoc(command) or '').splitlines()[0]}")
+    for known, (add_options, _) in COMMANDS.items():
+        lines.append(f"  {known:<12}{(inspect.getdoc(add_options) or '').splitlines()[0]}")
     parser = _Parser(
         "monai-fairfl",
         usage="monai-fairfl COMMAND ...\n       monai-fairfl COMMAND --help",
@@ -186,13 +188,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="store_true", help="show the version, and the commit")
     if not name.startswith("-"):
-        meant = closest(name, COMMANDS)
-        known = f"did you mean {meant}?" if meant else f"there are {', '.join(COMMANDS)}"
-        parser.error(f"no command {name!r}; {known}")
+        parser.error(f"no command {name!r}{did_you_mean(name, COMMANDS)}")
     if parser.parse_args([name]).version:
-        from monai_fairfl.cli.doctoring import build_of
-
-        # Git is asked for the commit only here.
         print(f"monai-fairfl {build_of()}")
     return parser.exit()
 

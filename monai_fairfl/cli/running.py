@@ -9,8 +9,6 @@ warnings of this package, and what the command has to say at the end.
 from __future__ import annotations
 
 import argparse
-import ast
-import io
 import json
 import logging
 import os
@@ -18,7 +16,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,7 +26,7 @@ from rich.console import Console
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.bundle.settings import quick_file, recipe_file
 from monai_fairfl.bundle.trainings import shown_on
-from monai_fairfl.errors import ConfigError, FairFLError, in_words
+from monai_fairfl.errors import FairFLError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.terminal import data_notes_to
@@ -45,8 +43,8 @@ class MonaiLine:
         files: of the configuration, merged in this order.
         keys: key -> value that replaces one of the configuration.
 
-    >>> print(MonaiLine(["train.json"], {"overrides": {"size": [64, 64]}}).text)
-    python -m monai.bundle run --config_file train.json --overrides '{"size": [64, 64]}'
+    >>> print(MonaiLine(["train.json"], {"rounds": 3}).text)
+    python -m monai.bundle run --config_file train.json --rounds 3
     """
 
     files: Sequence[str]
@@ -58,15 +56,14 @@ class MonaiLine:
         files = self.files[0] if len(self.files) == 1 else list(self.files)
         words = ["python", "-m", "monai.bundle", "run"]
         for name, value in {"config_file": files, **self.keys}.items():
-            words += [f"--{name}", _as_argument(value)]
+            words += [f"--{name}", str(value)]
         return shlex.join(words)
 
     def run(self, log: Path, verbose: bool = False) -> None:
         """Do what the line does.
 
         Args:
-            log: gets what is printed and logged; what it holds already stays. A line that is
-                refused leaves nothing in it.
+            log: gets what is printed and logged; what it holds already stays.
             verbose: everything is shown instead of being written there.
 
         Raises:
@@ -76,7 +73,6 @@ class MonaiLine:
         """
         import monai.bundle
 
-        before = log.stat().st_size if log.exists() else 0
         with output_into(log, verbose):
             print(self.text, file=sys.stderr, flush=True)
             try:
@@ -88,28 +84,8 @@ class MonaiLine:
                     cause = cause.__cause__
                 if cause is None:
                     traceback.print_exception(error)
-                    where = "above" if verbose else f"in {log}"
-                    cause = FairFLError(f"{in_words(error)}. The traceback is {where}")
-        if isinstance(cause, ConfigError) and log.exists():
-            os.truncate(log, before)
+                    cause = FairFLError(f"{in_words(error)}. For the traceback see {log}")
         raise cause
-
-
-def _as_argument(value: Any) -> str:
-    """A value as MONAI's command line reads it: a text as it is, else as Python writes it.
-
-    Double quotes, those of JSON, stay readable in a shell's line.
-
-    >>> _as_argument({"size": [64, 64]}), _as_argument({"stereo": False}), _as_argument("FedCE")
-    ('{"size": [64, 64]}', "{'stereo': False}", 'FedCE')
-    """
-    if isinstance(value, str):
-        return value
-    # JSON's true, false and null are none of Python.
-    with suppress(ValueError):
-        if ast.literal_eval(json.dumps(value)) == value:
-            return json.dumps(value)
-    return str(value)
 
 
 def federation_line(
@@ -145,7 +121,7 @@ def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
     """The files that ``--recipe``, ``--quick`` and ``--settings`` add to ``federate.json``.
 
     Raises:
-        ConfigError: the bundle has no such recipe or first look, or there is no such file.
+        ConfigError: the bundle has no such recipe or first look.
     """
     files = []
     if args.recipe is not None:
@@ -153,8 +129,6 @@ def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
     if args.quick:
         files.append(quick_file(bundle))
     if args.settings is not None:
-        if not args.settings.is_file():
-            raise ConfigError(f"--settings {args.settings} does not exist: name a file with keys")
         files.append(args.settings)
     return [str(file.absolute()) for file in files]
 
@@ -204,11 +178,13 @@ def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
     handlers, level = list(root.handlers), root.level
     with ExitStack() as inside:
         # A path may have bytes that are no UTF-8: it must not end the run that prints it.
-        opened = log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
-        stream = inside.enter_context(opened)
-        console = Console(file=inside.enter_context(_terminal()), highlight=False)
+        stream = log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+        inside.enter_context(stream)
+        # The standard error of this moment, wherever it goes later.
+        terminal = inside.enter_context(os.fdopen(os.dup(2), "w", errors="replace"))
+        console = Console(file=terminal, highlight=False)
         shown = _OnConsole(console)
-        inside.enter_context(descriptors_into(stream))
+        inside.enter_context(_descriptors_into(stream))
         inside.enter_context(redirect_stdout(stream))
         inside.enter_context(redirect_stderr(stream))
         inside.enter_context(data_notes_to(lambda note: logger.warning("%s", note)))
@@ -223,29 +199,17 @@ def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _terminal() -> Iterator[TextIO]:
-    """The standard error of this moment, wherever it goes later."""
-    try:
-        descriptor = os.dup(sys.stderr.fileno())
-    except io.UnsupportedOperation:
-        yield sys.stderr
-        return
-    with os.fdopen(descriptor, "w", encoding=sys.stderr.encoding, errors="replace") as terminal:
-        yield terminal
-
-
-@contextmanager
-def descriptors_into(stream: TextIO) -> Iterator[None]:
+def _descriptors_into(stream: TextIO) -> Iterator[None]:
     """Let standard output and error of this process and those that it starts go into a file."""
     sys.stdout.flush()
     sys.stderr.flush()
-    saved = [(os.dup(descriptor), descriptor) for descriptor in (1, 2)]
-    for _, descriptor in saved:
-        os.dup2(stream.fileno(), descriptor)
+    saved = [os.dup(1), os.dup(2)]
+    os.dup2(stream.fileno(), 1)
+    os.dup2(stream.fileno(), 2)
     try:
         yield
     finally:
-        for copy, descriptor in saved:
+        for descriptor, copy in enumerate(saved, 1):
             os.dup2(copy, descriptor)
             os.close(copy)
 

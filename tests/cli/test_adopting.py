@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -80,19 +81,17 @@ def test_evaluate_gives_the_scores_of_the_runs_end_with_the_overrides_of_its_tra
         for name, column in (("mean", "val_mean_dice"), ("ball 1", "ball 1")):
             mean = np.mean([scores[column] for scores in found[site]["cases"].values()])
             assert mean == pytest.approx(of_run[name]["value"], abs=1e-5)
-    # A model that left its run is scored on all cases.
+    # A model that left its run is scored on all cases but one, with which its client starts.
     model = shutil.copy(adopted / "run" / "models" / "global.pt", tmp_path)
     bundle = shutil.copytree(adopted / "bundle", tmp_path / "bundle")
     words = ["evaluate", model, adopted / "data" / "B", "--bundle", bundle]
     words += ["--out", tmp_path / "all"]
-    assert len(cli.json(*words)["sites"]["B"]["cases"]) == CASES
+    assert len(cli.json(*words)["sites"]["B"]["cases"]) == CASES - 1
     (bundle / "configs" / "federated_evaluate.json").unlink()
     assert "test cases" in cli.refusal(*words[:-1], tmp_path / "none")
 
 
-def test_adapt_judges_by_the_validation_cases_and_files_at_fault_are_named(
-    adopted: Path, tmp_path: Path, cli: Commands
-) -> None:
+def test_adapt_judges_by_the_validation_cases(adopted: Path, tmp_path: Path, cli: Commands) -> None:
     of_bundle = ["--bundle", adopted / "bundle"]
     # A model that left its run: the hospital's files are split anew, by the bundle's own list.
     model = shutil.copy(adopted / "run" / "models" / "global.pt", tmp_path)
@@ -100,13 +99,6 @@ def test_adapt_judges_by_the_validation_cases_and_files_at_fault_are_named(
     found = cli.json(*words, "--out", tmp_path / "adapted")
     assert found["gain"]["n"] == 2
     assert (found["model"] is not None) == (tmp_path / "adapted" / "model.pt").exists()
-
-    hospital = tmp_path / "A"
-    shutil.copytree(adopted / "data" / "A", hospital)
-    faulty = next((hospital / "volumes").iterdir())
-    faulty.write_text("no volume")
-    words = ["adapt", model, hospital, *of_bundle, "--out", tmp_path / "again"]
-    assert str(faulty) in cli.refusal(*words)
 
 
 def test_infer_needs_an_inference_that_takes_the_model(
@@ -134,11 +126,6 @@ def test_infer_needs_an_inference_that_takes_the_model(
 def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Commands) -> None:
     bundle = write_foreign_bundle(tmp_path / "bundle", "segresnet")
     federate = bundle / "configs" / "federate.json"
-    data = write_nested_balls(tmp_path / "data", ["A"], side=16, cases=3)
-    said = cli.refusal("bundle", "adopt", bundle, "--data", data)
-    assert str(data) in said and "A" in said
-    assert not federate.exists()
-
     # Without data it is adopted and not tried. What is there is kept.
     found = cli.json("bundle", "adopt", bundle)
     assert federate.exists() and found
@@ -147,14 +134,12 @@ def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Co
     assert federate.read_bytes() == before
 
     # A loss that the network's output does not fit is found by one step.
-    write_nested_balls(tmp_path / "data", SITES, side=16, cases=3)
+    data = write_nested_balls(tmp_path / "data", SITES, side=16, cases=3)
     file = bundle / "configs" / "train.json"
     train = json.loads(file.read_text())
     file.write_text(json.dumps({**train, "loss": "$lambda pred, label: no_such_loss(pred)"}))
     said = cli.refusal("bundle", "adopt", bundle, "--data", data, "--replace")
     assert "no_such_loss" in said
-    [log] = [
-        Path(word.rstrip(";")) for word in said.split() if word.rstrip(";").endswith("log.txt")
-    ]
-    assert log.is_file()
-    shutil.rmtree(log.parent)
+    [log] = re.findall(r"\S+log.txt", said)
+    assert Path(log).is_file()
+    shutil.rmtree(Path(log).parent)

@@ -11,12 +11,10 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
-from helpers import public_layouts as made
 from helpers.checkout import CHECKOUT
 from helpers.command_line import FUNDUS, PROSTATE, Commands, bytes_of
 
 PARTS = ("training", "validation", "testing")
-STRUCTURES = ["--structures", "disc", "cup"]
 
 
 def counts(site: dict[str, Any]) -> list[int]:
@@ -47,23 +45,11 @@ def test_the_lists_of_a_root_are_written_and_those_that_are_there_are_kept(
     assert bytes_of(tmp_path, "elm.json") == before
 
 
-def test_folds_test_every_case_once(sites: Path, tmp_path: Path, cli: Commands) -> None:
-    tested = []
-    for fold in range(4):
-        file = tmp_path / f"{fold}.json"
-        words = ["doctor", sites / "elm", "--folds", 4, "--fold", fold]
-        cli.run(*words, "--write-lists", file)
-        tested += [case["image"] for case in json.loads(file.read_text())["testing"]]
-    assert sorted(tested) == [f"Case0{number}.nii.gz" for number in range(4)]
-
-
 def test_options_that_say_nothing_are_refused_and_nothing_is_written(
     sites: Path, tmp_path: Path, cli: Commands
 ) -> None:
     out = tmp_path / "out"
     for words, named in (
-        (["doctor", sites / "elm", "--fold", "1", "--write-lists"], "--folds"),
-        (["doctor", sites / "elm", "--folds", "0", "--write-lists"], "--folds"),
         (["doctor", "--write-lists"], "DATA"),
         (["demo", "--data-only", "--seed", "-1", "--out"], "-1"),
         (["demo", "--kind", "fundus", "--out"], "--data-only"),
@@ -74,28 +60,10 @@ def test_options_that_say_nothing_are_refused_and_nothing_is_written(
     ):
         assert named in cli.refusal(*words, out)
         assert not out.exists()
-
-
-def test_a_check_names_every_fault_and_fails_only_where_a_training_would(
-    tmp_path: Path, cli: Commands
-) -> None:
-    made.folders(tmp_path / "elm")
-    made.folders(tmp_path / "oak", first=10)
-    (tmp_path / "oak" / "masks" / "eye11.png").unlink()
-    words = ["doctor", tmp_path, *STRUCTURES]
-    found = cli.json(*words, code=2)
-    assert found["sites"]["elm"]["values"] == {"disc": [128, 255], "cup": [255, 255]}
-    [problem] = found["problems"]
-    assert "oak" in problem and "eye11.png" in problem
-    assert found["sites"]["oak"]["num_cases"] == found["sites"]["elm"]["num_cases"] - 1
-    # The hospital alone is in order. A name that no federation has is a fault of the root.
-    (tmp_path / "oak").rename(tmp_path / "Köln Süd")
-    made.folders(tmp_path / "Köln Süd", first=10)
-    [problem] = cli.json(*words, code=2)["problems"]
-    assert "Köln Süd" in problem
-    for site in ("elm", "Köln Süd"):
-        found = cli.json("doctor", tmp_path / site)
-        assert found["problems"] == []
+    for given in (["--fold", "1"], ["--folds", "0"]):
+        words = ["doctor", sites / "elm", *given, "--write-lists", out]
+        assert "folds" in cli.json(*words, code=2)["problems"][0]
+        assert not out.exists()
 
 
 def test_a_fault_hides_no_other(sites: Path, tmp_path: Path, cli: Commands) -> None:
@@ -110,16 +78,6 @@ def test_a_fault_hides_no_other(sites: Path, tmp_path: Path, cli: Commands) -> N
     for name in ("alder", "elm", "Case00", "Case01", "Case02_segmentation", "Case03"):
         assert name in said
     assert not (tmp_path / "lists").exists()
-
-
-def test_lists_of_nvflare_are_sites(tmp_path: Path, cli: Commands) -> None:
-    root = made.nvflare(tmp_path / "flare")
-    found = cli.json("doctor", root, "--write-lists", tmp_path / "lists")["sites"]
-    assert {name: counts(site) for name, site in found.items()} == {
-        "client_I2CVB": [4, 2, 2],
-        "client_MSD": [4, 2, 2],
-    }
-    assert len(bytes_of(tmp_path / "lists", "client_*.json")) == 2
 
 
 def test_demo_data_are_six_hospitals_or_the_four_of_the_demo_with_their_splits(

@@ -42,11 +42,10 @@ def problems(folder: Path, cli: Commands) -> dict[str, list[str]]:
     receipts = [receipts_of(folder, site) for site in SITES]
     words = ["verify", folder / "run", "--receipt", *receipts, "--replay", "--json"]
     code, printed, _ = cli.shown(*words)
-    content = json.loads(printed)
-    if "error" in content:
+    proofs = json.loads(printed)["runs"][str(folder / "run")]
+    if "problems" in proofs:
         assert code == 2
-        return {"the chain": [content["error"]]}
-    proofs = content["runs"][str(folder / "run")]
+        return {"the chain": proofs["problems"]}
     names = {"files": "the files", "receipts": "`--receipt`", "replay": "`--replay`"}
     found = {names[key]: proofs[key]["problems"] for key in names if proofs[key]["problems"]}
     assert code == (2 if found else 0)

@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,17 +33,10 @@ def help_of(cli: Commands, *command: str) -> str:
     return shown
 
 
-def test_help_and_wrong_names_are_quick() -> None:
-    timed = ["-X", "importtime", "-m", "monai_fairfl"]
-    shown = python(*timed, "--help")
+def test_help_is_quick() -> None:
+    shown = python("-X", "importtime", "-m", "monai_fairfl", "--help")
     assert shown.returncode == 0 and "train" in shown.stdout
     assert not re.findall(HEAVY, shown.stderr, re.MULTILINE)
-    of_bundle = ["--bundle", "prostat"]
-    for engine in ("flare", "flower"):
-        for words in (["export", "prostat", "--out", "job"], ["train", "sites", *of_bundle]):
-            shown = python(*timed, *words, "--engine", engine)
-            assert shown.returncode == 2 and "prostat" in shown.stderr and PROSTATE in shown.stderr
-            assert not re.findall(HEAVY, shown.stderr, re.MULTILINE)
 
 
 def test_every_command_has_help_knows_its_examples_and_says_which_option_was_meant(
@@ -89,14 +81,6 @@ def test_a_reader_that_closed_the_pipe_is_no_error(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (code, b"")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is full")
-def test_a_full_disk_is_an_error_in_one_line(tmp_path: Path) -> None:
-    with open("/dev/full", "wb") as full:
-        done = run_process("--help", stdout=full.fileno(), folder=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.count(b"\n") == 1 and b"space" in done.stderr
-
-
 def test_characters_that_the_terminal_cannot_show_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from monai_fairfl.strategies import FedAvg\n")
     with open(tmp_path / "mine.py", "a", encoding="utf-8") as file:
@@ -136,35 +120,3 @@ def test_a_path_that_cannot_be_written_is_named(
     said = cli.refusal(*words)
     assert named in said and "Errno" not in said
     assert (tmp_path / "file").read_bytes() == b""
-
-
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A folder that this account cannot change: for root, who may all, a read-only mount."""
-    folder = tmp_path / "read-only"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        folder.chmod(0o555)
-        yield folder
-        folder.chmod(0o755)
-        return
-    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("root can write everywhere here, and may not mount")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_read_only_folder_is_named_with_its_option_before_anything_else(
-    read_only: Path, sites: Path, cli: Commands
-) -> None:
-    for words in (
-        ["train"],
-        ["try"],
-        ["compare", "--strategy", "FedAvg", "FedCE"],
-        ["train", "--engine", "flare"],
-    ):
-        for out in (read_only, read_only / "runs" / "first"):
-            code, shown, said = cli.shown(*words, "--out", out, "--", sites)
-            assert (code, shown) == (2, "")
-            assert str(out) in said and "--out" in said

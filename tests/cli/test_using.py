@@ -119,13 +119,13 @@ def test_a_folder_stands_for_the_model_of_its_only_federation(
     shutil.copytree(trained, both / "FedCE")
     assert cli.json("export", both)["recipe"]["training"]["strategy"] == "FedCE-sum"
     shutil.copytree(small / "run", both / "FedAvg")
-    refused(cli, both, scans, "several", both / "FedAvg", both / "FedCE")
+    refused(cli, both, scans, both / "FedAvg", both / "FedCE")
 
 
 def test_a_folder_that_has_no_model_is_refused_with_the_reason(
     small: Path, scans: Path, tmp_path: Path, cli: Commands
 ) -> None:
-    refused(cli, tmp_path / "none", scans, tmp_path / "none", "exist")
+    refused(cli, tmp_path / "none", scans, tmp_path / "none")
     refused(cli, scans, scans, scans, "no run")
     shutil.rmtree(small / "run" / "models", ignore_errors=True)
     # Killed after its first round, or in its first line.

@@ -7,8 +7,8 @@ What the simulations of all engines share is here, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,9 +35,6 @@ from monai_fairfl.utils.settings import JOB
 from monai_fairfl.utils.tensors import own_random_state
 
 AnyJob = TypeVar("AnyJob", bound=Job)
-
-Watch = Callable[[Path, str], AbstractContextManager[None]]
-"""Makes what is entered while a simulation runs, of the run's folder and its name."""
 
 OF_SITES = set(rows_of(JOB, JobSiteSettings)) - {"bundle"}
 """Settings of a bundle's sites that a job may bring."""
@@ -141,21 +138,18 @@ def simulated_sites(sites_root: str | Path, chosen: Sequence[str] | None, bundle
 
 
 @contextmanager
-def simulation(run: Path, name: str, watch: Watch, log: Path | None = None) -> Iterator[None]:
+def simulation(run: Path, log: Path | None = None) -> Iterator[None]:
     """Inside, a simulation runs.
 
     Args:
         run: the run's folder.
-        name: of the run.
-        watch: is entered, too.
         log: file that shows why a run did not end.
 
     Raises:
         FederationError: when the simulation fails, or returns before its run has ended.
     """
     try:
-        with watch(run, name):
-            yield
+        yield
         if not ended(run):
             raise RuntimeError(f"the run did not end{f', {log} shows the reason' if log else ''}")
     except RuntimeError as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +26,6 @@ from monai_fairfl.strategies import Parts, Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import HOME, Job, folder_of_run
 from monai_fairfl.transports.engines.making_jobs import (
-    Watch,
     job_of,
     simulated_sites,
     simulation,
@@ -190,7 +188,6 @@ def simulate_job(
     workspace: str | Path,
     sites_root: str | Path,
     site_names: Sequence[str] | None = None,
-    watch: Watch = lambda folder, name: nullcontext(),
     *,
     bundle: str,
     **arguments: Any,
@@ -205,7 +202,6 @@ def simulate_job(
             end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
-        watch: is entered while the simulator runs.
         bundle: as for :class:`FairFLRecipe`.
         arguments: likewise.
 
@@ -228,7 +224,7 @@ def simulate_job(
     home = os.environ.get(HOME, "")
     os.environ[HOME] = str(storage)
     try:
-        with simulation(run, recipe.name, watch, log):
+        with simulation(run, log):
             recipe.execute(
                 SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
             )

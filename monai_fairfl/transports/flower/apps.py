@@ -17,7 +17,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -38,7 +37,6 @@ from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_wo
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import HOME, folder_of_run, run_job
 from monai_fairfl.transports.engines.making_jobs import (
-    Watch,
     simulated_sites,
     simulation,
     start_of,
@@ -313,7 +311,6 @@ def simulate_job(
     workspace: str | Path,
     sites_root: str | Path,
     site_names: Sequence[str] | None = None,
-    watch: Watch = lambda folder, name: nullcontext(),
     processes: int | None = None,
     *,
     bundle: str,
@@ -326,7 +323,6 @@ def simulate_job(
             that did not end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
-        watch: is entered while the simulation runs.
         processes: that train at a time; as many as the machine has processors by default.
         bundle: as for :meth:`~monai_fairfl.transports.flower.FlowerJob.of`.
         arguments: likewise.
@@ -368,7 +364,7 @@ def simulate_job(
     site_of = partial(_site_of, folder / "sites", json.dumps(site_settings(job.run_config())))
     at_a_time = min(processes or os.cpu_count() or 1, len(sites))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with simulation(run, job.name, watch):
+    with simulation(run):
         run_simulation(
             server_app=server,
             client_app=answering_app(site_of),
