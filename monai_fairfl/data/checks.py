@@ -355,16 +355,16 @@ def _faults_of_values(
         yield f"{path} has {levels} values, {listed}; {fix}"
 
 
-def _notes_on_cases(sound: Sequence[CaseFacts], pairs: bool, field_of_view: float) -> Iterator[str]:
-    """What a user should know of the sound cases.
+def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: float) -> Iterator[str]:
+    """What a user should know of the cases that can be read.
 
     Args:
-        sound: the cases.
+        cases: those that can be read.
         pairs: whether photographs of the shape of stereo pairs are taken for such.
         field_of_view: share of each side of a slice that a network sees of volumes.
     """
-    images = [case.image for case in sound]
-    labels = [case.label for case in sound]
+    images = [case.image for case in cases]
+    labels = [case.label for case in cases]
     images_with = Counter(image.channels for image in images)
     most_channels = max((image.channels for image in images if image.spacing), default=1)
     if most_channels > 1:
@@ -390,8 +390,8 @@ def _notes_on_cases(sound: Sequence[CaseFacts], pairs: bool, field_of_view: floa
         where = f"where the network resamples slices ({named})"
         yield f"{len(lost)} label(s) have a structure that is lost {where}; set a larger size"
     # A structure without values is not labelled there, and empty masks have notes of their own.
-    for name in sorted({name for case in sound for name in case.values}):
-        drawn = [case for case in sound if case.slices and name in case.values]
+    for name in sorted({name for case in cases for name in case.values}):
+        drawn = [case for case in cases if case.slices and name in case.values]
         without = [case.label.path for case in drawn if not case.label.values_in(case.values[name])]
         if without:
             share = f"{len(drawn) - len(without)} of {len(drawn)}"
@@ -486,15 +486,17 @@ def check_cases(
             _faults_of_values(label, found.labels, of_case != stated, structures),
         )
         drawn = (of_case or organs).values()
-        slices = label.labelled_slices if not drawn or label.values_in(*drawn) else 0
-        return CaseFacts(image, label, of_case, next(faults, ""), slices)
+        fault = next(faults, "")
+        is_empty = fault or (drawn and not label.values_in(*drawn))
+        return CaseFacts(image, label, of_case, fault, 0 if is_empty else label.labelled_slices)
 
     with ThreadPoolExecutor(files.WORKERS) as pool:
         facts = list(pool.map(look, found.cases))
     problems += [case.fault for case in facts if case.fault]
     sound = [case for case in facts if not case.fault]
     empty = [os.path.relpath(case.image.path, folder) for case in sound if not case.slices]
-    notes = list(_notes_on_cases(sound, bool(structures) and stereo is None, field_of_view))
+    readable = [case for case in facts if case.image.shape]
+    notes = list(_notes_on_cases(readable, bool(structures) and stereo is None, field_of_view))
     if cases is None and empty and len(empty) == len(facts):
         problems.append(f"all {len(empty)} labels are empty; export the right ones")
     if empty:

@@ -173,9 +173,6 @@ def datalist_of(
 
 # The lists of a bundle
 
-LEAST_PATIENTS = 3
-"""Folders below which they are not taken for patients: no split could hold them apart."""
-
 
 def listed_datalist(
     training: Sequence[Mapping[str, Any]],
@@ -229,7 +226,8 @@ def listed_datalist(
     if cases:
         patients = {image: os.path.dirname(image) for image in cases}
         images_of = Counter(patients.values())
-        if len(images_of) < LEAST_PATIENTS or max(images_of.values()) == 1:
+        # Of fewer folders, no split could hold the patients apart.
+        if len(images_of) < 3 or max(images_of.values()) == 1:
             patients = {}
         own_parts = None if by_position else parts
         found = Found(sorted_by_image(cases.values()), parts=own_parts, patients=patients)

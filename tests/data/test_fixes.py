@@ -96,10 +96,6 @@ def moved(*offset: float) -> np.ndarray:
     return nib.affines.from_matvec(AFFINE[:3, :3], offset)
 
 
-def mirrored(nifti: Any) -> Any:
-    return nib.Nifti1Image(np.asarray(nifti.dataobj), np.diag([-0.6, 0.6, 3.6, 1]))
-
-
 def cropped(nifti: Any) -> Any:
     return nib.Nifti1Image(np.asarray(nifti.dataobj)[4:], AFFINE)
 
