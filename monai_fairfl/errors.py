@@ -73,12 +73,16 @@ def in_words(error: BaseException) -> str:
     ValueError: no cases; because of FileNotFoundError: /data is missing
     >>> in_words(RuntimeError("applying transform <monai.Flip object at 0x7f>"))
     'RuntimeError: applying transform monai.Flip'
+    >>> in_words(ValueError(f"{ONE_VALUE}, got input size [1, 8, 1, 1]"))[-32:]
+    'give a larger batch_size or size'
     """
     words: list[str] = []
     cause: BaseException | None = error
     for _ in range(5):
         if cause is not None:
             text = AN_OBJECT.sub(r"\1", " ".join(str(cause).split()))
+            if ONE_VALUE in text:
+                text += ": give a larger batch_size or size"
             if not words or text not in words[-1]:
                 words.append(f"{type(cause).__name__}: {text}")
             cause = cause.__cause__
@@ -87,3 +91,6 @@ def in_words(error: BaseException) -> str:
 
 AN_OBJECT = re.compile(r"<([\w.]+) object at 0x[0-9a-f]+>")
 """What Python writes for an object; the address differs from site to site."""
+
+ONE_VALUE = "Expected more than 1 value per channel when training"
+"""What PyTorch writes where BatchNorm gets one image of one pixel."""
