@@ -262,11 +262,6 @@ def for_contributing(place: Path) -> None:
     (place / "demo" / "hospitals").symlink_to(place / "DATA")
 
 
-def for_composition(place: Path) -> None:
-    text = json_below("docs/methods/composition.md", "FedCE's contribution, CGSV's reward")
-    (place / "composed.json").write_text(text)
-
-
 def for_report(place: Path) -> None:
     (place / "runs" / "fedce").rename(place / "RUN1")
     (place / "runs" / "cgsv").rename(place / "RUN2")
@@ -318,7 +313,6 @@ PREPARED: dict[str, Callable[[Path], None]] = {
     "docs/data.md": for_data,
     "docs/flare_production.md": for_production,
     "docs/flower_production.md": for_flower_production,
-    "docs/methods/composition.md": for_composition,
     "docs/report.md": for_report,
     "docs/settings.md": for_settings,
     "bundles/fundus_disc_cup_segmentation/docs/README.md": for_fundus,
