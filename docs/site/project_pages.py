@@ -57,7 +57,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def _formula(found: re.Match[str]) -> str:
     """Return a formula as browsers show it without help from another host."""
-    return f"<div>{convert(' '.join(found.group(1).split()), display='block')}</div>\n"
+    formula = convert(" ".join(found.group(1).split()), display="block")
+    return f'<div style="overflow-x: auto">{formula}</div>\n'
 
 
 def _parts(markdown: str) -> Iterator[tuple[bool, str]]:
