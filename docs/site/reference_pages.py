@@ -19,11 +19,13 @@ PACKAGE = "monai_fairfl"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages into the navigation, at its end."""
+    """Put the pages into the navigation, at the end of its last section."""
     pages: list[Any] = ["reference/index.md"]
     for module in modules():
         pages.append({module: f"reference/{module}.md"})
-    config.nav = [*(config.nav or []), {"API reference": pages}]
+    last: dict[str, list[Any]] = (config.nav or [])[-1]
+    for section in last.values():
+        section.append({"API reference": pages})
     return config
 
 

@@ -35,9 +35,8 @@ from monai_fairfl import read_ledger  # noqa: E402
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
 
-MIGRATING, PRODUCTION, SIMULATOR = (
-    (CHECKOUT / "docs" / name).read_text()
-    for name in ("flare_migrating.md", "flare_production.md", "flare_simulator.md")
+PRODUCTION, SIMULATOR = (
+    (CHECKOUT / "docs" / name).read_text() for name in ("flare_production.md", "flare_simulator.md")
 )
 
 
@@ -115,10 +114,8 @@ def test_the_simulator_page_shows_the_script_and_filters(tmp_path: Path) -> None
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Path:
-    """Every block of the page, under the name that its first line says."""
-    for text in blocks(MIGRATING, "python"):
-        (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text)
-    return tmp_path
+    """The files that the page names."""
+    return shutil.copytree(CHECKOUT / "docs/examples/flare/own_script", tmp_path / "jobs")
 
 
 def received(jobs: Path, name: str, client: str) -> list[float]:
@@ -162,7 +159,6 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page's command writes."""
     folder = tmp_path_factory.mktemp("provision")
     project = CHECKOUT / "docs" / "examples" / "flare" / "project.yml"
-    assert blocks(PRODUCTION, "yaml") == [project.read_text()]
     shutil.copy(project, folder)
     [words] = [words for words in commands(PRODUCTION) if words[:2] == ["nvflare", "provision"]]
     run(folder, "-m", "nvflare.cli", *words[1:], "--force")

@@ -49,20 +49,13 @@ ELSEWHERE = {
     "README.md": ["from monai_fairfl import BundleFederation"],
     "CONTRIBUTING.md": [
         '"""InverseLoss: a strategy',
-        '"""A strategy is tested',
         ".venv/bin/python -m pytest",
-        '"""Measures how undecided',
-        '"""A measurement on validation data',
-        '"""Measures how much the gradient',
-        '"""A measurement is tested',
         '"prediction_entropy": Entry',
-        "def test_the_entropy_is_measured",
         "from monai_fairfl.messages import MEASUREMENTS",
         "requires = frozenset",
     ],
     "docs/adopt.md": ["monai-fairfl bundle adopt"],
     "docs/architecture.md": ["def round"],
-    "docs/flare_migrating.md": ["# net.py", "# client.py", "# job.py", "# keep.py"],
     "docs/flare_production.md": [
         "pip install",
         "cd workspace",
@@ -260,11 +253,6 @@ def for_contributing(place: Path) -> None:
     (place / "demo" / "hospitals").symlink_to(place / "DATA")
 
 
-def for_composition(place: Path) -> None:
-    text = json_below("docs/methods/composition.md", "FedCE's contribution, CGSV's reward")
-    (place / "composed.json").write_text(text)
-
-
 def for_report(place: Path) -> None:
     (place / "runs" / "fedce").rename(place / "RUN1")
     (place / "runs" / "cgsv").rename(place / "RUN2")
@@ -316,7 +304,6 @@ PREPARED: dict[str, Callable[[Path], None]] = {
     "docs/data.md": for_data,
     "docs/flare_production.md": for_production,
     "docs/flower_production.md": for_flower_production,
-    "docs/methods/composition.md": for_composition,
     "docs/report.md": for_report,
     "docs/settings.md": for_settings,
     "bundles/fundus_disc_cup_segmentation/docs/README.md": for_fundus,

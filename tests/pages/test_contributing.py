@@ -113,7 +113,7 @@ def test_a_measurement_is_added_without_the_package_as_the_guide_shows(
     assert name not in MEASUREMENTS
 
     # Within the package, its row has the path of the file that the steps name.
-    [rows] = re.findall(r"```python\n +(\"prediction_entropy\": Entry.*?)```", GUIDE, re.DOTALL)
+    [rows] = re.findall(r"```python\n(\"prediction_entropy\": Entry.*?)```", GUIDE, re.DOTALL)
     row = eval(f"{{{rows}}}", {"Entry": Entry, "Range": Range})[name]
     assert row.function == f"monai_fairfl.measurements.{name}.{prediction_entropy.__name__}"
 
