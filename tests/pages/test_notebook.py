@@ -18,7 +18,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    assert "ROUNDS = 12" in text and "SMALL = {\"size\": [64, 64]" in text
+    assert "ROUNDS = 12" in text and 'SMALL = {"size": [64, 64]' in text
     text = text.replace("ROUNDS = 12", "ROUNDS = 1").replace("[64, 64]", "[32, 32]")
     (tmp_path / "first_federation.py").write_text(text)
     done = warm_python.run(["-m", "first_federation"], tmp_path, MPLBACKEND="Agg")
