@@ -26,8 +26,7 @@ from monai_fairfl.data.checks import overview
 from monai_fairfl.data.layouts import sites_at
 from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.transports.engines.site import SITE_FILE, Site
-from monai_fairfl.utils.devices import has_bfloat16
-from monai_fairfl.utils.machine import free_memory, usable_cores
+from monai_fairfl.utils.devices import free_memory, has_bfloat16, usable_cores
 from monai_fairfl.utils.terminal import warnings_as_notes
 
 PACKAGE = "monai-fairfl"
