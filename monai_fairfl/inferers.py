@@ -46,8 +46,12 @@ class HardwarePrecisionInferer(SimpleInferer):
     (torch.float32, True)
     """
 
+    precision = ""
+    """Of the last pass, ``"bfloat16"`` or ``"float32"``, which the ledger records."""
+
     def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
         is_short = has_bfloat16(inputs.device)
+        self.precision = "bfloat16" if is_short else "float32"
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=is_short):
             outputs: Any = super().__call__(inputs, network, *args, **kwargs)
         return outputs.float()
@@ -103,6 +107,8 @@ class NeighbourSliceInferer(SliceInferer):
 
     def __init__(self, *arguments: Any, neighbours: int = 0, smoothing: float = 0.0, **named: Any):
         super().__init__(*arguments, **named)
+        if neighbours < 0 or smoothing < 0:
+            raise ConfigError(f"{neighbours=}, {smoothing=}: give numbers from 0.")
         self.neighbours = neighbours
         self.smoothing = smoothing
 
@@ -206,7 +212,7 @@ class CoarseToFineInferer(Inferer):
     structure.
 
     Raises:
-        ConfigError: ``part`` is another.
+        ConfigError: ``part`` is another, or a share is none.
 
     >>> image = torch.zeros(1, 1, 64, 64)
     >>> image[..., 20:30, 40:50] = 1
@@ -229,6 +235,8 @@ class CoarseToFineInferer(Inferer):
         super().__init__()
         if part not in KINDS:
             raise ConfigError(f"part={part!r}: give one of {', '.join(KINDS)}.")
+        if not all(0 < share < 1 for share in scales) or not 0 <= least_side <= 1:
+            raise ConfigError(f"{scales=}, {least_side=}: give shares of the image, not above 1.")
         self.size = tuple(size)
         self.margin = margin
         self.passes = passes

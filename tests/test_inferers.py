@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import avg_pool2d
 
 from monai_fairfl.data import SampleSlicesd
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.inferers import (
     CoarseToFineInferer,
     HardwarePrecisionInferer,
@@ -74,7 +75,9 @@ def test_the_forward_pass_is_short_where_the_hardware_is_and_weights_and_gradien
     network = nn.Conv2d(1, 2, 3)
     seen = []
     network.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    output = HardwarePrecisionInferer()(images()[..., 0], network)
+    inferer = HardwarePrecisionInferer()
+    output = inferer(images()[..., 0], network)
+    assert f"torch.{inferer.precision}" == str(seen[0])  # as the ledger records it
     output.sum().backward()
     assert seen == [torch.bfloat16 if in_hardware else torch.float32]
     assert output.dtype == torch.float32
@@ -148,3 +151,12 @@ def test_of_several_first_looks_the_most_certain_end_is_kept():
         found[scales] = (inferer(image, surest_of_lesions) > 0)[0, 0]
     assert found[()][lesion].any() and not found[()][disc].any()
     assert found[0.5,][disc].all() and not found[0.5,][lesion].any()
+
+
+def test_what_is_out_of_range_is_refused():
+    for given in ({"neighbours": -1}, {"smoothing": -0.5}):
+        with pytest.raises(ConfigError, match=next(iter(given))):
+            NeighbourSliceInferer(**SLICES, **given)
+    for given in ({"least_side": 1.5}, {"scales": [1.0]}):
+        with pytest.raises(ConfigError, match=next(iter(given))):
+            CoarseToFineInferer((32, 32), **given)

@@ -113,9 +113,12 @@ class CasePictures:
         engine.add_event_handler(Events.COMPLETED, self._write)
 
     def _remember(self, engine: Any) -> None:
-        for output in engine.state.output:
-            if (case := case_of(output)) is not None:
-                self._cases.append(case)
+        try:
+            cases = [case_of(output) for output in engine.state.output]
+        except Exception as error:  # the scores are made whether or not a case can be drawn
+            logger.warning("a case is in no picture: %s", in_words(error))
+            return
+        self._cases += [case for case in cases if case is not None]
 
     def _write(self, engine: Any) -> None:
         if not self._cases:
@@ -131,7 +134,7 @@ class CasePictures:
         shown = {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
         try:
             pictures = [picture_of(case) for case in shown.values()]
-        except Exception as error:  # the scores are made whether or not a case can be drawn
+        except Exception as error:  # as above
             logger.warning("%s is not drawn: %s", self.file.name, in_words(error))
             return
         height = max(picture.height for picture in pictures)

@@ -7,12 +7,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import ConfigError, DiskFullError, FederationError, in_words
 from monai_fairfl.utils.tensors import on_cpu
+
+logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 
@@ -66,11 +69,14 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FederationError(f"{folder} is in use by another run: name another") from None
+        except OSError as error:  # such as a network drive's
+            logger.warning("%s cannot be locked (%s): start no second run in it", folder, error)
         try:
             yield
         finally:
             # Closing the file is not enough: a forked process has it open, too.
-            fcntl.flock(file, fcntl.LOCK_UN)
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def private_folder(folder: Path) -> Path:

@@ -76,6 +76,14 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
     assert ledger_bytes(tmp_path / "one") == ledger_bytes(tmp_path / "two")
 
 
+def test_a_folder_that_cannot_be_locked_is_used_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda *given: (_ for _ in ()).throw(OSError("no locks")))
+    federation(tmp_path).run()
+    assert "cannot be locked (no locks)" in caplog.text
+
+
 # --- the order on the disk
 
 

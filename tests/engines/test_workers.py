@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -169,6 +170,35 @@ def test_the_client_of_a_worker_that_ends_is_missing_in_that_round_alone(
 
 # --- no process is left
 
+
+def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
+    workers_of: Workers, tmp_path: Path
+) -> None:
+    clients = workers_of(with_one("A", partial(time.sleep, 600), 0, tmp_path))
+
+    # A sleeps when B's reply comes.
+    with pytest.raises(KeyboardInterrupt):
+        for _ in clients.ask([Request(name, "train", MODEL, round=0, id=7) for name in "AB"]):
+            raise KeyboardInterrupt
+    found = answers(clients, [Request(name, "train", MODEL, round=1, id=8) for name in "AB"])
+    assert [found["A"].id, found["B"].id] == [8, 8]
+
+
+def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
+    workers_of: Workers,
+) -> None:
+    clients = workers_of(dict.fromkeys("ABC", Reporting))
+    before = measured(clients)
+    process = int(before["A"]["process"])
+    os.kill(process, signal.SIGKILL)
+    # Until the last of its threads has ended, it can be sent something.
+    while Path(f"/proc/{process}").exists():
+        time.sleep(0.01)
+    after = measured(clients)
+    assert before["B"]["process"] == after["B"]["process"]
+    assert before["A"]["process"] != after["A"]["process"] == after["C"]["process"]
+
+
 SCRIPT = """
 import os, signal, sys, threading, time
 from functools import partial
@@ -177,13 +207,15 @@ from helpers.worker_clients import Endless
 from monai_fairfl import Train
 from monai_fairfl.transports.workers import WorkerClients
 
-file = Path(sys.argv[1])
+how, file = sys.argv[1], Path(sys.argv[2])
+# A shell starts what runs in the background with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print("begun", flush=True)
 
 def end_when_both_work():
     while not file.exists() or len(file.read_text().split()) < 4:
         time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.Signals[how])
 
 threading.Thread(target=end_when_both_work, daemon=True).start()
 makers = dict.fromkeys("AB", partial(Endless, file))
@@ -192,14 +224,15 @@ list(clients.ask([Train(name, {}) for name in "AB"]))
 """
 
 
-def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_killed(
-    tmp_path: Path,
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
+def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_ended(
+    how: str, tmp_path: Path
 ) -> None:
     script, file = tmp_path / "script.py", tmp_path / "processes"
     script.write_text(SCRIPT)
     path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
     done = subprocess.run(
-        [sys.executable, str(script), str(file)],
+        [sys.executable, str(script), how, str(file)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -211,7 +244,7 @@ def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_killed(
         if is_alive(process):
             os.kill(process, signal.SIGKILL)
     assert ended and len(processes) == 4
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.returncode == -signal.Signals[how], done.stderr
     # Its workers do not run it again; with multiprocessing it would need a guard.
     assert done.stdout == "begun\n"
 

@@ -13,8 +13,10 @@ from helpers.clipping import Clip
 from helpers.driving import CLIENTS, COMMON, GOLDEN, agree, play, reported
 from helpers.fixed_sites import federate, vectors
 
+from monai_fairfl import ModelSpec
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import leave_one_out_model
-from monai_fairfl.strategies import FedCE
+from monai_fairfl.strategies import FedCE, FedGA, Median, Mixed, Sparsified
 
 WORKED = GOLDEN["fedce"]
 UPDATES = [
@@ -89,3 +91,25 @@ def test_a_client_whose_update_was_shortened_is_not_asked_to_take_itself_out(
     assert played.measured_in(2) == {"1": own, "2": own, "3": own}
     notes = played.rounds[1]["notes"]
     assert set(notes) == {"1"} and "0.3" in notes["1"]
+
+
+# ---- what is refused
+
+
+def test_the_model_without_a_client_needs_the_own_average_and_no_reward() -> None:
+    for part in ({"average": Median()}, {"reward": Sparsified()}):
+        for mode in ("multi", "sum", "err"):
+            with pytest.raises(ConfigError, match="mode 'cos'"):
+                FedCE(mode, **part)  # type: ignore[arg-type]
+        FedCE("cos", **part)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="FedGA.*reward"):
+        FedGA(reward=Mixed())
+
+
+def test_statistics_averaged_with_other_weights_are_refused() -> None:
+    spec = ModelSpec(("w",), buffers=("running_mean",), layers={"w": "fc", "running_mean": "bn"})
+    weights = {"w": torch.zeros(2), "running_mean": torch.zeros(1)}
+    strategy = FedCE()
+    strategy.buffers = "samples"
+    with pytest.raises(ConfigError, match="'aggregation' or 'local'"):
+        strategy.start(weights, ["A", "B"], spec)

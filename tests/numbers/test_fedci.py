@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from helpers.driving import (
 from helpers.fixed_sites import federate
 
 from monai_fairfl import Estimate, Reply, Request, Strategy
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.strategies import CGSV, FedCI, LeaveOneOut
 
 Answer = Callable[[Request], Reply]
@@ -125,6 +126,29 @@ def test_cgsv_can_reward_by_the_same_index() -> None:
     result, _ = drive(strategy, CLIENTS, clients_of(WORTH))
     worked = np.array(GOLDEN["shapley"]["exact"])
     assert values(result.details["kept"]) == [np.floor(4 * q) / 4 for q in worked / worked.max()]
+
+
+@pytest.mark.parametrize("kind", [FedCI, LeaveOneOut])
+def test_only_clients_that_scored_every_model_count_and_others_are_noted(
+    kind: type[Strategy],
+) -> None:
+    honest = clients_of(WORTH)
+    steps = [SAMPLES[client] / 100 * vector(UPDATES[client]) for client in CLIENTS]
+    largest = vector(COMMON["w0"]) + sum(steps)
+
+    def answer(request: Request) -> Reply:
+        if request.client == "2" and request.weights["w"].allclose(largest):
+            return replace(honest(request), measurements={})
+        if request.client == "2" and request.task == "measure":
+            return request.reply(measurements={"score": 0.9})
+        return honest(request)
+
+    result, _ = drive(begun(kind()), CLIENTS, answer)
+    key = "exact" if kind is FedCI else "leave_one_out"
+    agree(result.contributions, GOLDEN["shapley"][key], 1e-6)
+    assert set(result.notes) == {"2"}
+    with pytest.raises(FederationError, match="no client"):
+        drive(begun(kind()), CLIENTS, lambda r: honest(r) if r.task == "train" else r.reply())
 
 
 def test_too_many_clients_are_refused_with_a_way_out(tmp_path: Path) -> None:
