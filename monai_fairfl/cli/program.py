@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     >>> words = ["bundle", "copy", "prostate_mri_segmentation", "--out", "/dev/null"]
     >>> main([*words, "--json"])  # doctest: +ELLIPSIS
-    {"error": "/dev/null is there already and not an empty folder; name a new one..."}
+    {"error": "/dev/null is there already...
     2
     """
     if isinstance(sys.stdout, io.TextIOWrapper):

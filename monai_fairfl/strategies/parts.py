@@ -560,7 +560,7 @@ class Parts(Checked):
     >>> Parts(cap=0.0)
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: Parts: cap must be a number in (0, inf), got 0.0
+    monai_fairfl.errors.ConfigError: cap must be a number in (0, inf), got 0.0
     """
 
     weighting: Weighting | None = argument(None, Weighting)

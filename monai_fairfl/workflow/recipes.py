@@ -531,7 +531,7 @@ def check_data(
     Traceback (most recent call last):
         ...
     monai_fairfl.errors.DataError: ...alder: 1 problem(s)
-    - ...: alder/Case00.nii.gz has no mask Case00_segmentation.nii.gz; add it, or remove the file
+    - ...: Case00 has 1 image(s) and 0 mask(s)...
     """
     with configuration.errors_in_one_line():
         check_cases(dataset_dir, cases=cases, **of_check)
