@@ -154,9 +154,10 @@ def test_of_several_first_looks_the_most_certain_end_is_kept():
 
 
 def test_what_is_out_of_range_is_refused():
-    for given in ({"neighbours": -1}, {"smoothing": -0.5}):
-        with pytest.raises(ConfigError, match=next(iter(given))):
-            NeighbourSliceInferer(**SLICES, **given)
-    for given in ({"least_side": 1.5}, {"scales": [1.0]}):
-        with pytest.raises(ConfigError, match=next(iter(given))):
-            CoarseToFineInferer((32, 32), **given)
+    for arguments in ({"neighbours": -1}, {"smoothing": -0.5}):
+        with pytest.raises(ConfigError, match=next(iter(arguments))):
+            NeighbourSliceInferer(**SLICES, **arguments)
+    with pytest.raises(ConfigError, match="least_side=1.5"):
+        CoarseToFineInferer((32, 32), least_side=1.5)
+    with pytest.raises(ConfigError, match="scales="):
+        CoarseToFineInferer((32, 32), scales=[1.0])

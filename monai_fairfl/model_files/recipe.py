@@ -242,6 +242,8 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
     found = load_saved(path)
     # A state_dict alone has none.
     recipe = found.get("recipe") if isinstance(found, Mapping) else None
+    if recipe is not None and not isinstance(recipe, Mapping):
+        raise ConfigError(f"{path} holds no recipe but a {type(recipe).__name__}")
     return None if recipe is None else ModelRecipe.from_state(recipe, path)
 
 

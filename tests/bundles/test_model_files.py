@@ -425,9 +425,10 @@ def test_a_recipe_that_is_damaged_or_would_act_is_refused_by_the_files_name(
 
 def test_files_that_are_no_models_are_refused_in_one_short_line(tmp_path: Path) -> None:
     torch.save(nn.Linear(1, 1), tmp_path / "whole.pt")
+    torch.save({"model": {}, "recipe": 5}, tmp_path / "number.pt")
     network = torch.jit.script(nn.Linear(1, 1))
     torch.jit.save(network, str(tmp_path / "damaged.ts"), _extra_files={"recipe.json": "[1"})
-    for name in ("whole.pt", "damaged.ts"):
+    for name in ("whole.pt", "number.pt", "damaged.ts"):
         with pytest.raises(ConfigError, match=name) as refused:
             read_recipe(tmp_path / name)
         assert "\n" not in str(refused.value)

@@ -64,6 +64,8 @@ def test_the_scores_are_those_of_the_runs_end(
         ):
             mean = np.mean([scores[name] for scores in entry["cases"].values()])
             assert mean == pytest.approx(of_run["value"], rel=1e-4)
+    # Scores never replace others.
+    assert "--out" in cli.refusal("evaluate", trained, sites, "--out", tmp_path / "scores")
 
 
 def test_a_model_outside_of_its_run_is_scored_on_all_cases_that_there_are(

@@ -69,6 +69,18 @@ def apart_from(direction: np.ndarray, seed: int = 0) -> np.ndarray:
 # ---- numbers that are no update
 
 
+@pytest.mark.parametrize(("cosine", "count", "spread"), [(0.3, 2, 2.5), (0.6, 3, 1), (0.97, 7, 2)])
+def test_no_default_guard_touches_honest_updates(cosine: float, count: int, spread: float) -> None:
+    """Of similar direction, and of lengths that differ as much as honest ones do."""
+    generator = np.random.default_rng(0)
+    rounds = []
+    for number in range(4):
+        updates = honest("ABCDEFG"[:count], cosine, number)
+        rounds.append({c: generator.uniform(1, spread) * one for c, one in updates.items()})
+    played = guarded_rounds(DEFAULT, *rounds)
+    assert [record["verdicts"] for record in played.rounds] == [{}] * 4
+
+
 def test_what_is_not_finite_is_quarantined_and_its_tensor_named() -> None:
     update = honest(NAMES)["B"]
     update[7] = -math.inf

@@ -22,6 +22,7 @@ from helpers.flare_job import Executed  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 
 from monai_fairfl import find_bundle  # noqa: E402
+from monai_fairfl.errors import ConfigError  # noqa: E402
 
 CODE = "__import__('os').getcwd()"
 
@@ -193,6 +194,18 @@ def test_in_a_trial_on_one_machine_the_lead_names_folders(
     assert str(left) in error and "local/fairfl.json" in error
     error = reason(site({"dataset_dir": "/nowhere", "bundle": "/nowhere/bundle"}))
     assert "/nowhere/bundle" in error and "local/fairfl.json" in error
+
+
+def test_a_sites_name_that_is_a_path_is_refused_and_nothing_is_written_there(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "local").mkdir()
+    own = {"dataset_dir": str(hospitals / "elm")}
+    (tmp_path / "local" / "fairfl.json").write_text(json.dumps(own))
+    settings = {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"}
+    with pytest.raises(ConfigError, match="other"):
+        asked(Executed("../../other", tmp_path, settings))
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_task_that_the_site_cannot_read_is_answered_with_the_reason(

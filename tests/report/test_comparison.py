@@ -103,6 +103,19 @@ def test_other_seeds_do_not_make_a_single_case_certain(tmp_path: Path) -> None:
     assert "fewer than 5 cases" in Page(tmp_path / "comparison.html").text
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_other_seeds_do_not_make_few_cases_certain(number: int, tmp_path: Path) -> None:
+    def change(cell: Cell) -> None:
+        elm = dict(list(cell.tables["test_score"]["elm"].items())[:number])
+        if cell.strategy == "FedCE" and number == 2:
+            elm["fNone-case0.nii"] += 0.05
+        cell.tables["test_score"]["elm"] = elm
+
+    found = compare(tmp_path, change=change)
+    assert gain_of(found, "FedCE")["seeds"][0] > 0
+    assert verdicts(found)["elm"] == "cannot_tell"
+
+
 def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_them(
     tmp_path: Path,
 ) -> None:

@@ -165,3 +165,10 @@ def test_groups_of_hospitals_have_means_of_their_own(tmp_path: Path) -> None:
     report = write_report([tmp_path / "FedAvg", other])
     assert report["groups"] == {}
     assert warned(report, "groups")
+
+
+def test_a_hospital_that_left_early_has_no_score_of_the_newest_round(tmp_path: Path) -> None:
+    about = {"oak": {"away": [1, 2]}}
+    run = train(tmp_path / "run", FedAvg(), JOINED, rounds=4, stop=3, about=about)
+    sites = run_of(write_report([run]), "FedAvg")["sites"]
+    assert sites["elm"]["score"] is not None and sites["oak"]["score"] is None
