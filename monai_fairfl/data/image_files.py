@@ -126,11 +126,12 @@ def begins_as_dicom(path: Path) -> bool:
         start = file.read(132)
     if start[128:] == b"DICM":
         return True
-    # Scanners and archives leave the prefix out. The first element is then one of group 0008, with
-    # its type in two capitals or its even length, in bytes, behind its number.
+    # Scanners and archives leave the prefix out. The first element is then one of group 0002 or
+    # 0008, with its type in two capitals or its even length, in bytes, behind its number.
     length = int.from_bytes(start[4:8], "little")
     has_type = start[4:6].isalpha() and start[4:6].isupper()
-    begins_so = start[:2] == b"\x08\x00" and (has_type or (length % 2 == 0 and length < 256))
+    is_element = has_type or (length % 2 == 0 and length < 256)
+    begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and is_element
     return begins_so and len(start) == 132 and may_be_dicom(path.name)
 
 
@@ -197,11 +198,17 @@ def files_under(
 
     Args:
         folder: where to begin.
-        on_unreadable: gets the error of each folder that cannot be read. Without it such folders
-            are passed over.
+        on_unreadable: gets the error of each folder that cannot be read, once. Without it such
+            folders are passed over.
     """
     seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, onerror=on_unreadable, followlinks=True):
+
+    def note_once(error: OSError) -> None:
+        if on_unreadable is not None and os.path.realpath(error.filename) not in seen:
+            on_unreadable(error)
+        seen.add(os.path.realpath(error.filename))
+
+    for parent, folders, names in os.walk(folder, onerror=note_once, followlinks=True):
         # Links may form a loop, and come after the folders that they may lead to.
         if os.path.realpath(parent) in seen:
             folders.clear()
