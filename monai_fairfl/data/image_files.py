@@ -286,7 +286,9 @@ def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
         error: of the reader.
     """
     if not Path(path).exists():
-        fault = "does not exist, or is a link to what does not; restore it, or mend what names it"
+        # Of a link, what it leads to.
+        place = os.path.realpath(path)
+        fault = f"does not exist; restore it, {place}, or mend what names it"
     elif isinstance(error, PermissionError):
         fault = "cannot be read, because this account may not read it; change the permissions"
     else:
@@ -317,7 +319,8 @@ def header_fault(nifti: Any) -> str:
     by_sform = affine_to_spacing(affine)
     first, second = np.diag([*by_pixdim, 1.0]), np.diag([*by_sform, 1.0])
     if largest_shift(first, second, nifti.shape[:3], HEADER_TOLERANCE):
-        return f"has voxels of {by_pixdim} by its pixdim, {by_sform} by its sform; {WRITE_AGAIN}"
+        sizes = [" x ".join(f"{size:.6g}" for size in each) for each in (by_pixdim, by_sform)]
+        return f"has voxels of {sizes[0]} by its pixdim, {sizes[1]} by its sform; {WRITE_AGAIN}"
     return ""
 
 

@@ -21,7 +21,6 @@ from monai_fairfl.data.image_files import (
     DICOM,
     files_under,
     images_in,
-    is_unreadable_kind,
     kind_of_image,
     stem,
 )
@@ -367,7 +366,7 @@ def _nnunet(folder: Path) -> Found | None:
     labels = _by_ending(folder / "labelsTr", ending)
     if not images and not labels:
         where = f"{folder}: imagesTr/ and labelsTr/ hold no case"
-        fix = "convert all to NIfTI" if is_unreadable_kind("x" + ending) else "mend that"
+        fix = "mend that, or convert the files to NIfTI"
         raise DataError(f"{where} with the ending {ending}, file_ending in dataset.json; {fix}")
     return pair(images, labels)
 

@@ -265,7 +265,7 @@ def _check_photograph(case: Case, stereo: bool | None) -> None:
     height, width = pixels.shape[:2]
     is_constant = (pixels == pixels[0, 0]).all()
     if frames > 1 or mode not in MODES or is_constant or not in_colour(pixels):
-        what = f"{frames} picture(s) of mode {mode}, or without colours"
+        what = f"{frames} picture(s) of mode {mode}, or no colour, or one alone"
         raise DataError(f"{what}; export one colour photograph of 8 bits")
     if min(width, height) < SMALLEST_SIDE:
         raise DataError(f"{width} x {height} pixels; export it at full size")

@@ -189,7 +189,7 @@ def picture(image: Image.Image = COLOURS, **options: Any) -> Change:
 
 TURNED = Image.Exif()
 TURNED[ExifTags.Base.Orientation] = 6
-STORED, LINK = volume(), "make that available"
+STORED, LINK = volume(), "restore it"
 CONVERT, ONE_3D = "export it again", "store one 3D volume of numbers"
 VOLUMES: Rows = {
     "4D": (volume(np.stack([VALUES] * 2, axis=-1)), ("(12, 10, 5, 2)", ONE_3D), STORED),
