@@ -680,7 +680,7 @@ def overview(
         problems += [f"site {name!r}: {fault}" for fault in inspection.problems]
         sizes = {part: len(cases) for part, cases in datalist.items()}
         summaries[name] = Summary(inspection) | sizes
-        slices = {case.label.path: case.label.labelled_slices for case in inspection.sound}
+        slices = {case.label.path: case.slices for case in inspection.sound}
         for part in ("validation", "testing"):
             of_part = [slices[os.path.abspath(case["label"])] for case in datalist.get(part, ())]
             if of_part and not any(of_part):

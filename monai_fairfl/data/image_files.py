@@ -126,11 +126,12 @@ def begins_as_dicom(path: Path) -> bool:
         start = file.read(132)
     if start[128:] == b"DICM":
         return True
-    # Scanners and archives leave the prefix out. The first element is then one of group 0008, with
-    # its type in two capitals or its even length, in bytes, behind its number.
+    # Scanners and archives leave the prefix out. The first element is then one of group 0002 or
+    # 0008, with its type in two capitals or its even length, in bytes, behind its number.
     length = int.from_bytes(start[4:8], "little")
     has_type = start[4:6].isalpha() and start[4:6].isupper()
-    begins_so = start[:2] == b"\x08\x00" and (has_type or (length % 2 == 0 and length < 256))
+    is_element = has_type or (length % 2 == 0 and length < 256)
+    begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and is_element
     return begins_so and len(start) == 132 and may_be_dicom(path.name)
 
 
@@ -197,11 +198,17 @@ def files_under(
 
     Args:
         folder: where to begin.
-        on_unreadable: gets the error of each folder that cannot be read. Without it such folders
-            are passed over.
+        on_unreadable: gets the error of each folder that cannot be read, once. Without it such
+            folders are passed over.
     """
     seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, onerror=on_unreadable, followlinks=True):
+
+    def note_once(error: OSError) -> None:
+        if on_unreadable is not None and os.path.realpath(error.filename) not in seen:
+            on_unreadable(error)
+        seen.add(os.path.realpath(error.filename))
+
+    for parent, folders, names in os.walk(folder, onerror=note_once, followlinks=True):
         # Links may form a loop, and come after the folders that they may lead to.
         if os.path.realpath(parent) in seen:
             folders.clear()
@@ -279,7 +286,9 @@ def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
         error: of the reader.
     """
     if not Path(path).exists():
-        fault = "does not exist, or is a link to what does not; restore it, or mend what names it"
+        # Of a link, what it leads to.
+        place = os.path.realpath(path)
+        fault = f"does not exist; restore it, {place}, or mend what names it"
     elif isinstance(error, PermissionError):
         fault = "cannot be read, because this account may not read it; change the permissions"
     else:
@@ -310,7 +319,8 @@ def header_fault(nifti: Any) -> str:
     by_sform = affine_to_spacing(affine)
     first, second = np.diag([*by_pixdim, 1.0]), np.diag([*by_sform, 1.0])
     if largest_shift(first, second, nifti.shape[:3], HEADER_TOLERANCE):
-        return f"has voxels of {by_pixdim} by its pixdim, {by_sform} by its sform; {WRITE_AGAIN}"
+        sizes = [" x ".join(f"{size:.6g}" for size in each) for each in (by_pixdim, by_sform)]
+        return f"has voxels of {sizes[0]} by its pixdim, {sizes[1]} by its sform; {WRITE_AGAIN}"
     return ""
 
 

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.image_files import DICOM, files_under, images_in, kind_of_image, stem
+from monai_fairfl.data.image_files import (
+    DICOM,
+    files_under,
+    images_in,
+    kind_of_image,
+    stem,
+)
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -360,7 +366,8 @@ def _nnunet(folder: Path) -> Found | None:
     labels = _by_ending(folder / "labelsTr", ending)
     if not images and not labels:
         where = f"{folder}: imagesTr/ and labelsTr/ hold no case"
-        raise DataError(f"{where} with the ending {ending}, file_ending in dataset.json; mend that")
+        fix = "mend that, or convert the files to NIfTI"
+        raise DataError(f"{where} with the ending {ending}, file_ending in dataset.json; {fix}")
     return pair(images, labels)
 
 

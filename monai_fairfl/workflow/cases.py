@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from skimage.util import montage
 
 from monai_fairfl import __version__
 from monai_fairfl.data.image_files import count_of_files
+from monai_fairfl.data.layouts import few
 from monai_fairfl.data.transforms import in_colours
 from monai_fairfl.errors import DataError, in_words
 from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
@@ -193,7 +195,9 @@ class Cases:
         """
         # Before anything is printed: the reader of standard output may have left.
         self.save()
-        print(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
+        text = f"{answer_text(self.table())}\nFolder: {self.report.parent}"
+        shown = sys.stdout.encoding or "utf-8"
+        print(text.encode(shown, "replace").decode(shown))
         self._end(3 if any(case.status != "segmented" for case in self) else 0)
 
     def _end(self, code: int) -> None:
@@ -535,7 +539,8 @@ def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
 
 # Type 2: must be there, may be empty; de-identification often takes them away altogether.
 MAY_BE_EMPTY = (
-    "PatientID PatientName PatientBirthDate PatientSex AccessionNumber StudyID StudyDate StudyTime"
+    "PatientID PatientName PatientBirthDate PatientSex AccessionNumber StudyID StudyDate StudyTime "
+    "SliceThickness"
 ).split()
 
 
@@ -664,5 +669,9 @@ def answer_text(table: Mapping[str, Any]) -> str:
         for remark in [*line.get("flags", []), *line["problems"]]:
             found.append(f"Look at: {line['case']}: {remark}")
     if table["files"]:
+        told = {problem for line in lines for problem in line["problems"]}
+        refused = table["files"]["refused"].items()
+        named = few(f"{file}: {why}" for file, why in refused if why not in told)
+        found += [f"Refused: {named}"] if named else []
         found.append(count_of_files(table["files"]))
     return "\n".join(found)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
@@ -47,6 +50,7 @@ TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wron
 SAME_POSITION = 0.01  # mm
 # The axis of slices is the one of this many times the spacing of the others.
 FACTOR_OF_SLICES = 1.5
+LONGEST_NAME = 200  # bytes of a case's; the file system's limit is 255, with an ending
 PLANES = ("sagittal", "coronal", "")  # of slices that are stacked along each axis; of axial ones
 DICOM_TO_NIFTI = np.diag([-1.0, -1.0, 1.0, 1.0])
 
@@ -150,7 +154,7 @@ def _find(
     folder, report = folder.expanduser(), report.expanduser()
     outputs = report.parent.resolve()
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: name another with --dataset_dir")
+        raise DataError(f"{folder} is not a folder: name another one (dataset_dir)")
     if folder.resolve() == outputs:
         raise ConfigError(f"{folder} is of images, not of outputs: name another with --output_dir")
     outputs.mkdir(parents=True, exist_ok=True)
@@ -183,6 +187,10 @@ def _find(
         # Copies of images that a killed run left.
         for left in outputs.glob(f"{SCRATCH_PREFIX}*"):
             shutil.rmtree(left)
+        # SIGTERM now ends Python in order, which removes those of this run.
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         scratch = TemporaryDirectory(dir=outputs, prefix=SCRATCH_PREFIX)
         others = [path for path in files if not is_kind(path)]
         series, of_no_series = dicom_cases(folder, others, Path(scratch.name), *dicom)
@@ -204,7 +212,7 @@ def _find(
         refused = list(known["refused"].items())[:MOST_NAMED]
         named = "".join(f"\n{file}: {why}" for file, why in refused)
         raise DataError(
-            f"no images in {folder}: name the folder that holds them, with --dataset_dir. "
+            f"no images in {folder}: name the folder that holds them (dataset_dir). "
             f"{image_files.count_of_files(known)}{named}"
         )
     return Cases(sorted(cases, key=lambda case: case.name), report, scratch, known)
@@ -255,8 +263,9 @@ def _check_photograph(case: Case, stereo: bool | None) -> None:
         frames, mode = getattr(image, "n_frames", 1), image.mode
         pixels = np.asarray(image.convert("RGB"))
     height, width = pixels.shape[:2]
-    if frames > 1 or mode not in MODES or not in_colour(pixels):
-        what = f"{frames} picture(s) of mode {mode}, or no colour"
+    is_constant = (pixels == pixels[0, 0]).all()
+    if frames > 1 or mode not in MODES or is_constant or not in_colour(pixels):
+        what = f"{frames} picture(s) of mode {mode}, or no colour, or one alone"
         raise DataError(f"{what}; export one colour photograph of 8 bits")
     if min(width, height) < SMALLEST_SIDE:
         raise DataError(f"{width} x {height} pixels; export it at full size")
@@ -328,9 +337,11 @@ def dicom_cases(
         parent = Path(os.path.commonpath([Path(path).parent for path in paths]))
         parts = parent.relative_to(folder).parts
         number = str(headers[0].get("SeriesNumber") or "").replace(os.sep, "_")
-        names = ["_".join(parts), "_".join([*parts, f"series{number}"]), "_".join([*parts, uid])]
+        of_number = [*parts, f"series{number}"]
+        names = ["_".join(part) for part in (parts, of_number, [*parts, uid]) if part]
         taken = {case.name for case in cases}
-        name = next(name for name in names if name and name not in taken)
+        fitting = (each for each in names if len(os.fsencode(each)) <= LONGEST_NAME)
+        name = next((each for each in fitting if each not in taken), uid)
         case = Case(name, source=str(parent), files=paths)
         case.results["series_instance_uid"] = headers[0].SeriesInstanceUID
         case.results["series_description"] = str(headers[0].get("SeriesDescription") or "")

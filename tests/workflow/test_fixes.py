@@ -189,7 +189,7 @@ def picture(image: Image.Image = COLOURS, **options: Any) -> Change:
 
 TURNED = Image.Exif()
 TURNED[ExifTags.Base.Orientation] = 6
-STORED, LINK = volume(), "make that available"
+STORED, LINK = volume(), "restore it"
 CONVERT, ONE_3D = "export it again", "store one 3D volume of numbers"
 VOLUMES: Rows = {
     "4D": (volume(np.stack([VALUES] * 2, axis=-1)), ("(12, 10, 5, 2)", ONE_3D), STORED),
@@ -264,7 +264,7 @@ def test_a_fix_of_a_photograph_is_followed(tmp_path: Path) -> None:
 
 OTHERS = (
     # Followed by a test beside this one, or in tests/bundles and tests/cli.
-    "rename one of the two|change the permissions|make room in|name another with --dataset_dir"
+    "rename one of the two|change the permissions|make room in|name another one (dataset_dir)"
     "|name another with --output_dir|name the folder that holds them|for single views"
     "|move or rename it|convert it to|give finite numbers|add it|use version|give them|name it with"
     "|leave it out, or use|only if|only where|name another file, or delete|export the file that"
