@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -208,3 +209,15 @@ def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(
     said = cli.refusal("compare", sites, *BOTH, "--out", tmp_path)
     assert str(tmp_path) in said and "cases.csv" in said
     assert (tmp_path / "cases.csv").read_text() == "of another run"
+
+
+def test_images_that_changed_since_the_folds_were_made_are_named(
+    compared: Path, sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(compared, out, ignore=shutil.ignore_patterns("cells"))
+    digests = out / "datalists" / "alder.digests"
+    digests.write_text("0" * 64 + digests.read_text()[64:])
+    said = cli.refusal(*command(sites, out))
+    assert "alder" in said and "1 of 4 cases" in said
+    assert not list(out.glob("cells/*/*/ledger.jsonl"))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,6 +91,16 @@ def exchange_of(
 
 
 ONE = ModelSpec(("w",), layers={"w": "w"})
+
+
+def test_an_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
+    generator = torch.Generator().manual_seed(1)
+    updates = {c: torch.randn(1000, generator=generator) * 10**n for n, c in enumerate("ABCDEFGH")}
+    replies, requests = exchange_of(updates, torch.randn(1000, generator=generator))
+    expected = Replies(replies, requests, ONE).average()["w"]
+    for seed in range(5):
+        random.Random(seed).shuffle(replies)
+        assert torch.equal(Replies(replies, requests, ONE).average()["w"], expected)
 
 
 def test_clients_that_started_from_own_models_average_these_models() -> None:
