@@ -90,7 +90,7 @@ OF_THE_CHECK: list[tuple[dict[str, Any], str]] = [
     ({"evaluate": ["global_scor"]}, "evaluate.*'global_scor'.*'global_score'"),
     ({"final": ["global_scor"]}, "final.*'global_scor'"),
     ({"devices": ["cuda:99"]}, "cuda:99"),
-    ({"devices": ["gpu"]}, "'gpu'"),
+    ({"devices": ["gpu"]}, "gpu"),
     ({"strategies": [FedAvg(), FedAvg()]}, "different"),
     ({"strategies": FedCE(), "site_names": "elm"}, "FedCE takes 2 .* 1"),
     ({"strategies": Thirsty()}, "'leave_one_out_eror'.*'leave_one_out_error'"),

@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a site's images": ({"dataset_dir": "/other"}, "dataset_dir"),
     "endless work": ({"local_epochs": 1001}, "local_epochs"),
     "deep": ({"overrides": {"size": DEEP}}, "nested deeper"),
-    "many keys": ({"overrides": {str(key): 1 for key in range(20_000)}}, "more than 10000"),
+    "many keys": ({"overrides": {str(key): 1 for key in range(20_000)}}, "too large"),
     "a reference": ({"overrides": {"size": ["@network", 3]}}, "code"),
     "code as a device": ({"device": f"cpu' if {CODE} else 'cpu"}, "device"),
     "code as a group": ({"groups": {f"${CODE}": ["elm"]}}, "groups"),
