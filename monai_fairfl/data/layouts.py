@@ -165,10 +165,9 @@ def pair_by_stem(images: Sequence[Path], masks: Sequence[Path]) -> Found:
     if len(example_of) < 2:
         return found
     # Such as of discs and of cups.
-    fault = f"the masks end differently, {few(sorted(example_of.values()))}"
-    return replace(
-        found, problems=(*found.problems, f"{fault}; keep the masks of one ending there")
-    )
+    examples = few(sorted(example_of.values()))
+    problem = f"the masks end differently, {examples}. Keep the files of one ending"
+    return replace(found, problems=(*found.problems, problem))
 
 
 def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
