@@ -148,17 +148,26 @@ def pair(images: Named, masks: Named) -> Found:
 
 
 def pair_by_stem(images: Sequence[Path], masks: Sequence[Path]) -> Found:
-    """Pair images with the masks of the same stem, or of the same stem and a suffix."""
+    """Pair images with the masks of the same stem, or of the same stem and one common suffix."""
     stems = {stem(path) for path in images}
     named = []
+    example_of: dict[str, str] = {}
     for path in masks:
         name = stem(path)
         # The longest image stem that the mask's begins with.
         begins = [name[:end] for end in range(1, len(name) + 1) if name[:end] in stems]
-        if begins and _MASK_SUFFIX.fullmatch(name.removeprefix(begins[-1])):
+        suffix = name.removeprefix(begins[-1]) if begins else ""
+        if _MASK_SUFFIX.fullmatch(suffix):
+            example_of.setdefault(suffix, path.name)
             name = begins[-1]
         named.append((name, path))
-    return pair([(stem(path), path) for path in images], named)
+    found = pair([(stem(path), path) for path in images], named)
+    if len(example_of) < 2:
+        return found
+    # Such as of discs and of cups.
+    examples = few(sorted(example_of.values()))
+    problem = f"the masks end differently, {examples}. Keep the files of one ending"
+    return replace(found, problems=(*found.problems, problem))
 
 
 def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:

@@ -66,6 +66,7 @@ UNPAIRED = [
     (["7.png", "7.jpg"], ["7.png"], ["2 image", "images/7.jpg, images/7.png"]),
     (["7.png"], ["7_disc.png", "7_cup.png"], ["2 mask", "7_cup.png"]),
     (["7.png"], ["7_2.png"], ["images/7.png", "masks/7_2.png"]),
+    (["7.png", "8.png"], ["7_disc.png", "8_cup.png"], ["differently, 7_disc.png, 8_cup.png"]),
 ]
 
 
