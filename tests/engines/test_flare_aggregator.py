@@ -288,6 +288,14 @@ def test_an_impossible_error_does_not_count_in_whatever_way_it_comes(begun: Begu
             assert weights == pytest.approx(found[0])
 
 
+def test_an_impossible_metric_enters_no_mean(begun: Begun) -> None:
+    models = results(0)
+    models[0].metrics["accuracy"] = 1e30
+    found = begun(FedAvg()).round(models).metrics
+    others = [model.metrics["accuracy"] for model in models[1:]]
+    assert found["accuracy"] == pytest.approx(np.average(others, weights=[7, 11]))
+
+
 def test_a_client_outside_the_model_is_told_that_it_has_no_weight(begun: Begun) -> None:
     """NVFlare's helper would take out what is not in there."""
     absent = begun(fedce())
@@ -328,6 +336,22 @@ def test_each_bad_result_is_left_out_for_its_reason_and_the_others_count(begun: 
     [record] = job.records
     assert set(record["missing"]) == set(words)
     assert all(word in record["missing"][word] for word in words)
+
+
+def test_guards_judge_as_in_any_federation(begun: Begun) -> None:
+    """A repeated step, also by a server that was started again, and a negative variance."""
+    guards = {"guards": ["Replayed", "BatchStatistics"]}
+    job = begun(FedAvg(), "job", federation=guards)
+    before = job.model.params
+    model = dict(job.round(results(0)).params)
+    job = begun(FedAvg(), "job", model=model, federation=guards)
+    repeated = results(1)
+    repeated[2].params = {name: model[name] - before[name] for name in model}
+    repeated[1].params["norm.running_var"] = torch.full((3,), -99.0)
+    job.round(repeated)
+    second = job.records[1]
+    assert set(second["verdicts"]) == {"poplar", "sycamore"}
+    assert "running_var" in second["missing"]["poplar"]
 
 
 def test_a_round_without_a_usable_result_or_the_sent_model_fails(begun: Begun) -> None:
