@@ -29,7 +29,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
 from monai_fairfl.report.collect import find_runs, read_records
-from monai_fairfl.run.resuming import SETTINGS, recorded_config
+from monai_fairfl.run.resuming import recorded_config
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, write_atomically
 from monai_fairfl.utils.tables import text_of_table
@@ -125,12 +125,13 @@ def site_of_run(model: Path, site: str) -> Cases | None:
     # The run that holds the model, at whatever depth, or the comparison that it is of. Without a
     # run beside them, data lists are of no run: ``monai-fairfl doctor`` wrote them.
     for folder in model.parents:
-        if not (folder / SETTINGS).is_file():
+        try:
+            config = recorded_config(folder)
+        except ConfigError:  # of another program
             continue
-        config = recorded_config(folder)
         own = (config.get("sites") or {}).get(site) or {}
         datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
-        if datalist.is_file():
+        if config and datalist.is_file():
             split = f"of the run, for images in {(config.get('data') or {}).get(site)}"
             overrides = {**(config.get("overrides") or {}), **own}
             return Cases(datalist, split, configuration.settings_of_files(overrides))
@@ -242,7 +243,8 @@ class Evaluator:
         parts = {"training": listed[:first], "validation": [], "testing": listed[first:]}
         file = private_folder(self.out / "datalists") / f"{site}.json"
         write_atomically(file, json.dumps(parts, indent=2).encode())
-        split = "all cases: where the model was trained on some, their scores flatter it"
+        which = "all cases but the first" if first else "all cases"
+        split = f"{which}: where the model was trained on some, their scores flatter it"
         return Cases(file, split, values)
 
     def score(self, site: str, data: Path, tested: Cases) -> dict[str, dict[str, float]]:
