@@ -102,7 +102,8 @@ def _progress(out: Path, rounds: int) -> Iterator[None]:
                 display.round_done("run", done)
             known = done
 
-    with RunsDisplay({"run": rounds}) as display, ThreadPoolExecutor() as beside:
+    display = RunsDisplay({"run": rounds})
+    with display, ThreadPoolExecutor() as beside:
         beside.submit(look)
         try:
             yield

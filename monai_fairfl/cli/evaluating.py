@@ -29,7 +29,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
 from monai_fairfl.report.collect import find_runs, read_records
-from monai_fairfl.run.resuming import recorded_config
+from monai_fairfl.run.resuming import SETTINGS, recorded_config
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, write_atomically
 from monai_fairfl.utils.tables import text_of_table
@@ -131,7 +131,7 @@ def site_of_run(model: Path, site: str) -> Cases | None:
             continue
         own = (config.get("sites") or {}).get(site) or {}
         datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
-        if config and datalist.is_file():
+        if datalist.is_file() and (folder / SETTINGS).is_file():
             split = f"of the run, for images in {(config.get('data') or {}).get(site)}"
             overrides = {**(config.get("overrides") or {}), **own}
             return Cases(datalist, split, configuration.settings_of_files(overrides))
