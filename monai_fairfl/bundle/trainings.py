@@ -107,8 +107,8 @@ class Jobs:
 
 
 @contextmanager
-def shown_on(console: Console) -> Iterator[None]:
-    """Let the runs within be shown there, a single one too, whatever standard error is."""
+def shown_on(console: Console | None) -> Iterator[None]:
+    """Let the runs within be shown there, a single one too; ``None``: who asks for them does it."""
     token = _console.set(console)
     try:
         yield
@@ -239,7 +239,7 @@ def deal_out(
     if number > 1:
         logger.info("%d processes work at a time", number)
     stopped = False
-    with quiet(), display or nullcontext():
+    with quiet(), display or nullcontext(), shown_on(None):
         for waits in (False, True):
             pieces = {title: run for title, run in everything.items() if todo[title].waits == waits}
             if pieces and not stopped:

@@ -109,16 +109,17 @@ def _machine(folder: Path) -> Iterator[Finding]:
     yield Finding("cores", OK, f"{usable_cores()} usable")
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     shown = [f"{gpu} {torch.cuda.get_device_name(gpu)}" for gpu in gpus]
-    yield Finding("GPU", OK if gpus else NOTE, "; ".join(shown) or "none that torch can use")
+    found = "; ".join(shown) or "none; one needs the CUDA build of torch, and a driver"
+    yield Finding("GPU", OK if gpus else NOTE, found)
     names = {True: "bfloat16", False: "float32"}
     kinds = [f"{one} {names[has_bfloat16(one)]}" for one in ("cpu", *gpus)]
     yield Finding("training precision", OK, "; ".join(kinds))
-    for what, free, least in (
-        ("free memory", free_memory(), 1),
+    for what, free, least, fix in (
+        ("free memory", free_memory(), 1, "end other programs, or give --jobs 1 and --quick"),
         # Of a run's checkpoints, models and states.
-        (f"free disk at {folder}", shutil.disk_usage(folder).free, 2),
+        ("free disk", shutil.disk_usage(folder).free, 2, f"make space at {folder}"),
     ):
-        found = f"{free / GIB:.1f} GiB, a training needs {least} GiB"
+        found = f"{free / GIB:.1f} GiB, a training needs {least} GiB; if less, {fix}"
         yield Finding(what, OK if free >= least * GIB else WRONG, found)
 
 

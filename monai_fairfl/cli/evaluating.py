@@ -125,12 +125,13 @@ def site_of_run(model: Path, site: str) -> Cases | None:
     # The run that holds the model, at whatever depth, or the comparison that it is of. Without a
     # run beside them, data lists are of no run: ``monai-fairfl doctor`` wrote them.
     for folder in model.parents:
-        if not (folder / SETTINGS).is_file():
+        try:
+            config = recorded_config(folder)
+        except ConfigError:  # of another program
             continue
-        config = recorded_config(folder)
         own = (config.get("sites") or {}).get(site) or {}
         datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
-        if datalist.is_file():
+        if datalist.is_file() and (folder / SETTINGS).is_file():
             split = f"of the run, for images in {(config.get('data') or {}).get(site)}"
             overrides = {**(config.get("overrides") or {}), **own}
             return Cases(datalist, split, configuration.settings_of_files(overrides))
@@ -242,7 +243,8 @@ class Evaluator:
         parts = {"training": listed[:first], "validation": [], "testing": listed[first:]}
         file = private_folder(self.out / "datalists") / f"{site}.json"
         write_atomically(file, json.dumps(parts, indent=2).encode())
-        split = "all cases: where the model was trained on some, their scores flatter it"
+        which = "all cases but the first" if first else "all cases"
+        split = f"{which}: where the model was trained on some, their scores flatter it"
         return Cases(file, split, values)
 
     def score(self, site: str, data: Path, tested: Cases) -> dict[str, dict[str, float]]:

@@ -64,6 +64,8 @@ def verify(args: argparse.Namespace) -> Answer:
     folder = Path(args.run_dir)
     inner = {file.parent for file in folder.glob("*/ledger.jsonl")} - {*kept_results(folder)}
     paths = collect.find_runs([folder, *sorted(inner)])
+    if args.head and len(paths) > 1:
+        raise ConfigError(f"a head is of one run: name its folder, one of {[*map(str, paths)]}")
     receipts = [receipt for file in args.receipt for receipt in audit.read_receipts(file)]
 
     runs: dict[str, dict[str, Any]] = {}
@@ -156,7 +158,11 @@ def value(args: argparse.Namespace) -> Answer:
 
     found = {}
     for run in runs:
-        found[collect.read_records(run)[0]["name"]] = collect.read_valuations(run)
+        # Those of before, such as by all judges, stay in the folder.
+        made = [one for one in collect.read_valuations(run) if one["name"].startswith(kind.lower())]
+        made = [one for one in made if one["method"] in methods and one["data"] == "validation"]
+        made = [one for one in made if (one["judged_by"] == "others") == args.others_judge]
+        found[collect.read_records(run)[0]["name"]] = made
     lines = [_table(name, valuations) for name, valuations in found.items() if valuations]
     page = folder / "report.html"
     data = {"run": str(folder), "command": line.text, "values": found, "report": str(page)}

@@ -65,8 +65,8 @@ def infer(args: argparse.Namespace) -> Answer:
             lines = [answer_text(found), training_words(recipe), f"Folder: {out}"]
             return Answer({"folder": str(out), **found}, "\n".join(filter(None, lines)), code)
         # Inference as others write it has no table.
-        names = [str(path.relative_to(out)) for path in sorted(out.rglob("*")) if path.is_file()]
-        names.remove(LOG)
+        written = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != LOG]
+        names = [str(path.relative_to(out)) for path in written]
         if not names or code:
             raise ConfigError(f"{out} holds no table of masks: {out / LOG} shows why")
     return Answer({"folder": str(out), "files": names}, f"{len(names)} files written to {out}")

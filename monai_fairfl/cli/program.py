@@ -119,6 +119,8 @@ def _answer(args: argparse.Namespace) -> Answer:
         line = re.sub(r"\s*\n\s*(- )?", "; ", str(error).strip())
     except OSError as error:
         line = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except ImportError as error:  # of an installation that is broken
+        line = f"{error}: pip install --force-reinstall monai-fairfl"
     return Answer({"error": line}, f"monai-fairfl: {line}", code)
 
 
