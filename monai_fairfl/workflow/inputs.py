@@ -84,8 +84,8 @@ def find_images(
             letters.
 
     Returns:
-        All cases, by name. A series is named after its folders; after its number too where they
-        hold several.
+        All cases, by name. A series is named after its folders; the second one there after its
+        number too, others after their UID.
 
     Raises:
         DataError: no such folder, or nothing in it.
