@@ -442,7 +442,10 @@ class ModelValues:
 
     def _require_unchanged(self, names: set[str], own: ConfigParser, used: ConfigParser) -> None:
         """Refuse changed sections; note what may differ, such as the overlap of windows."""
+        trained = {} if self.recipe is None else self.recipe.sections
         for section in sorted(names):
+            if digest_of(used.get(section)) == trained.get(section):
+                continue  # as the files of the training have it
             for key, bundle, here in changes_of(section, own.get(section), used.get(section)):
                 self.by_hand[key] = {"here": here, "bundle": bundle}
                 if not FREE_INFERER_ARGUMENT.search(key) and section not in self.own_values:
