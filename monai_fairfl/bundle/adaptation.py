@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from monai.bundle import ConfigParser
 
+from monai_fairfl import messages
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client, check_files, closing_measurements
@@ -22,28 +23,11 @@ from monai_fairfl.client.state import ClientState
 from monai_fairfl.data.datalist import cases_of_list, settings_of_split
 from monai_fairfl.data.layouts import name_of_site
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import (
-    ADAPTED_EPOCHS,
-    CANDIDATES,
-    Estimate,
-    Measure,
-    Measurement,
-    Request,
-    gain_name,
-    is_taken,
-    score_names,
-)
-from monai_fairfl.model_files.recipe import (
-    ModelRecipe,
-    num_members,
-    read_recipe,
-    save_model_file,
-    state_of_file,
-)
+from monai_fairfl.model_files import recipe as recipes
 from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.utils.tensors import seed_of
 
-ADAPTED = CANDIDATES[0]
+ADAPTED = messages.CANDIDATES[0]
 """The candidate that is trained further: the only one without a run."""
 
 GLOBAL_MODEL = Path("models") / "global.pt"
@@ -66,10 +50,10 @@ class Adaptation:
         model: file of the adapted model; ``None``: it was not taken.
     """
 
-    gain: Estimate
+    gain: messages.Estimate
     epochs: int
-    before: Mapping[str, Measurement]
-    after: Mapping[str, Measurement]
+    before: Mapping[str, messages.Measurement]
+    after: Mapping[str, messages.Measurement]
     model: Path | None
 
 
@@ -114,8 +98,8 @@ def adapt_model(
     """
     site = name_of_site(dataset_dir)
     recipe = recipe_of_training(model)
-    weights = state_of_file(model)
-    if recipe is None or num_members(weights):
+    weights = recipes.state_of_file(model)
+    if recipe is None or recipes.num_members(weights):
         fault = "has no recipe, which says how it was trained" if recipe is None else "is fused"
         raise ConfigError(f"{model} {fault}: adapt a single model that a training wrote")
     configuration.require_same_bundle(model.name, recipe, bundle_root)
@@ -127,26 +111,25 @@ def adapt_model(
     if values.get("check_data", True):
         check_files(bundle_root, dataset_dir, values, cases)
     final = closing_measurements(bundle_root)
-    adapted_names = {name: other for name, other in score_names(ADAPTED).items() if name in final}
-    names = (*final, *adapted_names.values(), gain_name(ADAPTED), ADAPTED_EPOCHS)
+    scored = messages.score_names(ADAPTED)
+    adapted_names = {name: scored[name] for name in final if name in scored}
+    names = (*final, *adapted_names.values(), messages.gain_name(ADAPTED), messages.ADAPTED_EPOCHS)
     context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
-    request = Measure(site, weights, names, context)
+    request = messages.Measure(site, weights, names, context)
     request = replace(request, run="adapt", round=0, seed=seed_of(seed, site, 0))
     places = {"dataset_dir": dataset_dir, "datalist_file": datalist_file}
     settings = {"device": device, "config": files, "overrides": values}
     found, states = _answer(bundle_root, request, out / "site", **places, **settings)
-    if gain_name(ADAPTED) not in found:
-        raise ConfigError(
-            f"{bundle_root} has no validate#evaluator, which judges the model: add it"
-        )
-    gain = cast(Estimate, found[gain_name(ADAPTED)])
-    length = int(cast(float, found[ADAPTED_EPOCHS]))
+    if messages.gain_name(ADAPTED) not in found:
+        raise ConfigError(f"{bundle_root} has no validate#evaluator to judge the model: add it")
+    gain = cast(messages.Estimate, found[messages.gain_name(ADAPTED)])
+    length = int(cast(float, found[messages.ADAPTED_EPOCHS]))
     taken = None
-    if is_taken(gain):
+    if messages.is_taken(gain):
         taken = out / "model.pt"
-        adapted = state_of_file(states.path("adapt", "own.pt"))
+        adapted = recipes.state_of_file(states.path("adapt", "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
-        save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
+        recipes.save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
     before = {name: found[name] for name in final if name in found}
     after = {name: found[other] for name, other in adapted_names.items() if other in found}
     return Adaptation(gain, length, before, after, taken)
@@ -172,7 +155,8 @@ def scores_at_site(
         ConfigError: the bundle scores no test cases.
         ValueError: the model is of another network.
     """
-    request = Measure(dataset_dir.name, state_of_file(model), ("test_score",), {"closing": 1.0})
+    name, weights = dataset_dir.name, recipes.state_of_file(model)
+    request = messages.Measure(name, weights, ("test_score",), {"closing": 1.0})
     request = replace(request, run="evaluate", round=0)
     _, states = _answer(bundle_root, request, out, dataset_dir=dataset_dir, **settings)
     # The client writes the score of each case into a table.
@@ -187,8 +171,8 @@ def scores_at_site(
 
 
 def _answer(
-    bundle_root: Path, request: Request, out: Path, **settings: Any
-) -> tuple[Mapping[str, Measurement], ClientState]:
+    bundle_root: Path, request: messages.Request, out: Path, **settings: Any
+) -> tuple[Mapping[str, messages.Measurement], ClientState]:
     """What a site's client measures, and its files."""
     client = bundle_client(bundle_root, request.client, out, **settings)
     try:
@@ -200,7 +184,7 @@ def _answer(
 # ---- how the model was trained
 
 
-def values_of(recipe: ModelRecipe, site: str, config: ConfigParser) -> dict[str, Any]:
+def values_of(recipe: recipes.ModelRecipe, site: str, config: ConfigParser) -> dict[str, Any]:
     """The values of a recipe that the training's configuration has, for one hospital.
 
     Of a bundle whose recipes have none, such as an adopted one, they are the training's overrides.
@@ -210,17 +194,17 @@ def values_of(recipe: ModelRecipe, site: str, config: ConfigParser) -> dict[str,
     return {key: value for key, value in values.items() if configuration.can_hold(key, config)}
 
 
-def recipe_of_training(model: Path) -> ModelRecipe | None:
+def recipe_of_training(model: Path) -> recipes.ModelRecipe | None:
     """The recipe of a model; of a hospital's own one in a run, with the overrides of that run.
 
     A hospital's client writes its own model, and does not know which of its values were given.
     """
-    recipe = read_recipe(model)
+    recipe = recipes.read_recipe(model)
     if recipe is None or recipe.values or "overrides" in recipe.training:
         return recipe
     for folder in model.absolute().parents:
         of_run = folder / GLOBAL_MODEL
-        if of_run.is_file() and (other := read_recipe(of_run)) is not None:
+        if of_run.is_file() and (other := recipes.read_recipe(of_run)) is not None:
             return recipe.trained(**{name: other.training.get(name, {}) for name in OVERRIDES})
     return recipe
 

@@ -14,13 +14,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import federate_config
-from monai_fairfl.data.checks import (
-    Summary,
-    check_duplicates,
-    check_label_values,
-    digests_of_cases,
-    sorted_out,
-)
+from monai_fairfl.data import checks
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
@@ -110,10 +104,8 @@ def _check_run_dir(runs: BundleFederation) -> None:
             measured = {name for models in records[-1]["scores"].values() for name in models}
             is_over = count_rounds(records) >= settings.rounds and measured.isdisjoint(CANDIDATES)
             if is_over and not isinstance(strategy, Standalone):
-                raise ConfigError(
-                    f"{folder} has ended without a last mile (adapt_epochs, --adapt): choose "
-                    f"another run_dir {resuming.FOR_TRAIN}"
-                )
+                fault = f"{folder} has ended without a last mile (adapt_epochs, --adapt)"
+                raise ConfigError(f"{fault}: choose another run_dir {resuming.FOR_TRAIN}")
         strategy.check_model(spec, settings.buffers)
     if settings.record_updates:
         # Of each round the model that was sent, and what every site sent back.
@@ -200,9 +192,8 @@ def check_measurements(names: Iterable[str], asking: str) -> None:
     known = ["train_loss", *[name for name, entry in MEASUREMENTS.items() if entry.function]]
     for name in names:
         if name not in known:
-            raise ConfigError(
-                f"{asking} requires {name!r}, which no client measures{did_you_mean(name, known)}"
-            )
+            meant = did_you_mean(name, known)
+            raise ConfigError(f"{asking} requires {name!r}, which no client measures{meant}")
 
 
 def check_strategies(
@@ -238,9 +229,8 @@ def check_strategies(
         check_measurements(needed, strategy.name)
         scores = [name for name in needed if MEASUREMENTS[name].data == "validation"]
         if scores and "validate#evaluator" not in train:
-            raise ConfigError(
-                f"{strategy.name} needs {scores}: train.json has no validate#evaluator"
-            )
+            fault = "train.json has no validate#evaluator"
+            raise ConfigError(f"{strategy.name} needs {scores}: {fault}")
 
 
 def check_sites(
@@ -265,7 +255,7 @@ def check_sites(
     for name, folder in sites.items():
         try:
             found = check(name, folder)
-            if isinstance(found, Summary):
+            if isinstance(found, checks.Summary):
                 inspections[name] = found.inspection
         except FairFLError as error:
             problems.append(f"site {name!r}: {error}")
@@ -275,14 +265,14 @@ def check_sites(
     # The images of a list (NVFlare's) lie beside the folder of lists.
     paths = [Path(folder) for folder in sites.values()]
     roots = [path.parents[1] if path.is_file() else path for path in paths]
-    files = sorted_out(roots, inspections.values())
+    files = checks.sorted_out(roots, inspections.values())
     if inspections:
         logger.info("the sites' folders: %s", count_of_files(files))
     # The check of a site has named the copies within it.
     named = set()
     for name, inspection in inspections.items():
-        named.update(check_duplicates({name: inspection}))
-    for note in [*check_duplicates(inspections), *check_label_values(inspections)]:
+        named.update(checks.check_duplicates({name: inspection}))
+    for note in [*checks.check_duplicates(inspections), *checks.check_label_values(inspections)]:
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)
-    return {name: digests_of_cases(inspection) for name, inspection in inspections.items()}
+    return {name: checks.digests_of_cases(inspection) for name, inspection in inspections.items()}

@@ -18,28 +18,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle import configuration, trainings
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.settings import Settings
 from monai_fairfl.bundle.site import evaluation_files
-from monai_fairfl.bundle.trainings import (
-    Training,
-    failure_of,
-    remove_spare,
-    run_logged,
-    run_trainings,
-)
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.terminal import as_text
-from monai_fairfl.run.resuming import (
-    check_same,
-    ended,
-    files_to_write,
-    recorded_config,
-    require_same_cases,
-)
+from monai_fairfl.run import resuming
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.strategies import Standalone
 from monai_fairfl.transports.workers import Turn
@@ -164,20 +151,20 @@ class Comparison:
                 found = self._run()
             print(f"{as_text(found)}\nPage: {self.out / 'comparison.html'}")
             if found["failed"]:
-                raise failure_of(found["failed"], len(self.cells), "trainings")
+                raise trainings.failure_of(found["failed"], len(self.cells), "trainings")
             return found
 
     def _run(self) -> dict[str, Any]:
         plan = self._plan()
-        before = recorded_config(self.out, PLAN)
+        before = resuming.recorded_config(self.out, PLAN)
         others = {path.name for path in self.out.iterdir()} - {".lock", "log.txt"}
         if before and not self.federation.settings.resume:
             raise FederationError(f"{self.out} holds a comparison: --resume True goes on with it")
         if others and not before:
             held = ", ".join(sorted(others)[:3])
             raise ConfigError(f"{self.out} holds {held}: name a folder of its own with --out")
-        check_same(self.out, before or plan, plan, ConfigError)
-        done = [cell.title for cell in self.cells if ended(cell.folder)]
+        resuming.check_same(self.out, before or plan, plan, ConfigError)
+        done = [cell.title for cell in self.cells if resuming.ended(cell.folder)]
         lists = self._checked_lists() if len(done) < len(self.cells) else {}
         # The plan goes first: a folder without one holds nothing of a comparison.
         write_atomically(self.out / PLAN, f"{json.dumps(plan, indent=4)}\n".encode())
@@ -185,9 +172,9 @@ class Comparison:
             private_folder(file.parent)
             write_atomically(file, content)
         federation = self.federation
-        trainings = [self._training(cell) for cell in self.cells]
+        cells = [self._training(cell) for cell in self.cells]
         most, threads = len(federation.sites), federation.settings.threads
-        failed = run_trainings(trainings, federation.jobs, done, most, threads)
+        failed = trainings.run_trainings(cells, federation.jobs, done, most, threads)
         finished = [cell.folder for cell in self.cells if cell.title not in failed]
         return write_comparison(self.out, plan, finished, failed)
 
@@ -225,8 +212,8 @@ class Comparison:
             changes = {"check": check, "seed": self.seeds[0], "run_dir": str(self.out / "checked")}
             federation = self._federation(self.names, cell.fold, changes)
             federation.check_settings()
-            require_same_cases(shared, federation.digests)
-            lists |= files_to_write(shared, federation.digests)
+            resuming.require_same_cases(shared, federation.digests)
+            lists |= resuming.files_to_write(shared, federation.digests)
             check = None
             with TemporaryDirectory() as place:
                 for site in federation.sites:
@@ -238,7 +225,7 @@ class Comparison:
 
     # ---- its cells
 
-    def _training(self, cell: Cell) -> Training:
+    def _training(self, cell: Cell) -> trainings.Training:
         """How one cell is trained; plain values, which another process can be sent."""
         changes: dict[str, Any] = {"seed": cell.seed, "run_dir": str(cell.folder), "check": None}
         waits = self.alone not in ("", cell.strategy)
@@ -246,7 +233,7 @@ class Comparison:
             changes["trained_alone"] = str(replace(cell, strategy=self.alone).folder / "models")
         federation = partial(self._federation, [cell.strategy], cell.fold, changes)
         rounds = self.federation.settings.rounds
-        return Training(cell.title, rounds, partial(_run_cell, cell, federation), waits)
+        return trainings.Training(cell.title, rounds, partial(_run_cell, cell, federation), waits)
 
     def _federation(
         self,
@@ -293,7 +280,6 @@ def _run_cell(cell: Cell, federation: Any, turn: Turn) -> bool:
     for file in sorted(cell.datalists.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
-    if not run_logged(cell.folder, federation, turn):
-        return False
-    remove_spare(cell.folder)
-    return True
+    if finished := trainings.run_logged(cell.folder, federation, turn):
+        trainings.remove_spare(cell.folder)
+    return finished

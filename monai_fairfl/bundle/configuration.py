@@ -42,9 +42,7 @@ def parsed_value(parser: ConfigParser, key: str, default: Any = None) -> Any:
     >>> parsed_value(ConfigParser({"rounds": "$2 * 30"}), "rounds")
     60
     """
-    if key not in parser:
-        return default
-    return parser.get_parsed_content(key)
+    return parser.get_parsed_content(key) if key in parser else default
 
 
 def calling_parser() -> ConfigParser | None:
@@ -78,9 +76,7 @@ def calling_config_files() -> tuple[str, ...]:
 
 
 def train_config(
-    bundle_root: Path,
-    overrides: Mapping[str, Any],
-    config: Sequence[str] | str = TRAIN,
+    bundle_root: Path, overrides: Mapping[str, Any], config: Sequence[str] | str = TRAIN
 ) -> ConfigParser:
     """The bundle's training configuration with ``overrides``, unresolved.
 
@@ -99,9 +95,8 @@ def train_config(
         try:
             json.dumps(value)
         except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"override {key!r} is a {type(value).__name__}: write it into a file of --config"
-            ) from error
+            fault = f"is a {type(value).__name__}: write it into a file of --config"
+            raise ConfigError(f"override {key!r} {fault}") from error
         if not can_hold(key, parser):
             hint = did_you_mean(key.partition("#")[0], parser.get())
             raise ConfigError(f"override {key!r} names nothing in {', '.join(names)}{hint}")
@@ -246,9 +241,8 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
         return (1, int(image["num_channels"]), *spatial)
     except (ValueError, KeyError) as error:
         file = bundle_root / METADATA
-        raise ConfigError(
-            f"{file} must give network_data_format.inputs.image with its shape: {error!r}"
-        ) from error
+        fault = "must give network_data_format.inputs.image with its shape"
+        raise ConfigError(f"{file} {fault}: {error!r}") from error
 
 
 def network_shape(bundle_root: Path, parser: ConfigParser) -> tuple[int, ...]:

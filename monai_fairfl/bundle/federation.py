@@ -224,14 +224,12 @@ class BundleFederation(Observer):
         # Named twice, a site would count twice in a mean.
         grouped = [site for members in given.groups.values() for site in members]
         if len(set(grouped)) < len(grouped) or not self.sites.keys() >= set(grouped):
-            raise ConfigError(
-                f"groups must name sites of {list(self.sites)}, each once, got {given.groups}"
-            )
+            known = list(self.sites)
+            raise ConfigError(f"groups must name sites of {known}, each once, got {given.groups}")
         configs = resuming.config_files({"config": given.config, "sites": given.sites})
         self.files = digests_of_configs(self.bundle_root, configs)
-        self.recipe = bundle_recipe(
-            self.bundle_root, given, given.sites, given.full_run, self.files
-        )
+        settings = (given, given.sites, given.full_run)
+        self.recipe = bundle_recipe(self.bundle_root, *settings, self.files)
 
     # ---- the runs: folders
 

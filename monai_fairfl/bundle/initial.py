@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -17,11 +17,7 @@ from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import evaluation_files
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
-from monai_fairfl.model_files.recipe import (
-    ModelRecipe,
-    acts,
-    state_of_file,
-)
+from monai_fairfl.model_files.recipe import ModelRecipe, acts, state_of_file
 from monai_fairfl.run.resuming import FullRun
 from monai_fairfl.utils.files import sha256_of
 
@@ -133,8 +129,7 @@ def _declared_recipe(root: Path, settings: SiteSettings) -> ModelRecipe | None:
     """The recipe that a configuration declares; ``None`` where it declares none."""
     parser = configuration.train_config(root, settings.overrides, settings.config)
     parser["bundle_root"] = str(root)
-    recipe: ModelRecipe | None = configuration.parsed_value(parser, "recipe")
-    return recipe
+    return cast(ModelRecipe | None, configuration.parsed_value(parser, "recipe"))
 
 
 def digests_of_configs(bundle_root: Path, config: Sequence[str] = ()) -> dict[str, str]:

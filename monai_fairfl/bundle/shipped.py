@@ -43,8 +43,9 @@ def find_bundle(name: str) -> Path:
     monai_fairfl.errors.ConfigError: no shipped bundle has the name 'prostat': the ...
     """
     if name not in bundle_names():
+        known = bundle_names()
         raise ConfigError(
-            f"no shipped bundle has the name {name!r}: the shipped bundles are {bundle_names()}"
+            f"no shipped bundle has the name {name!r}: the shipped bundles are {known}"
         )
     return _home() / name
 

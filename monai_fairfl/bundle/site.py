@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from monai.bundle import ConfigParser
@@ -199,8 +199,7 @@ def listed_cases(
     parser["dataset_dir"] = configuration.data_folder_of(parser, str(site_dir))
     parser["datalist_file"] = None if file is None else str(file)
     try:
-        parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
-        return parts
+        return cast(dict[str, list[CaseFiles]], parser.get_parsed_content("datalist"))
     except Exception as error:  # whatever an expression of the bundle raises
         if isinstance(error.__cause__, FairFLError):
             raise error.__cause__ from error

@@ -37,9 +37,8 @@ def chosen_sites(
         if "dataset_dir" in additions:
             known[name] = Path(additions["dataset_dir"])
     if not known:
-        raise ConfigError(
-            f"sites_root {sites_root} holds no site: give a folder with one folder per hospital"
-        )
+        fix = "give a folder with one folder per hospital"
+        raise ConfigError(f"sites_root {sites_root} holds no site: {fix}")
     names = list(known) if chosen is None else one_or_several(chosen)
     # One that is named twice would train and weigh twice.
     if not names or len(set(names)) < len(names):

@@ -27,13 +27,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from monai_fairfl.errors import (
-    DiskFullError,
-    FairFLError,
-    FederationError,
-    TransportAborted,
-    in_words,
-)
+from monai_fairfl import errors
 from monai_fairfl.transports.workers import Failed, Turn, Work, at_a_time, carry_out
 from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import quiet
@@ -43,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CONCERNS_ALL = (OSError, DiskFullError, TransportAborted)
+CONCERNS_ALL = (OSError, errors.DiskFullError, errors.TransportAborted)
 """Errors of one run that the other ones would meet, too."""
 
 MEMORY_OF_A_WORKER = 1 << 30
@@ -55,7 +49,7 @@ LINES = 10
 _console: ContextVar[Console | None] = ContextVar("console", default=None)
 
 
-class SomeFailed(FederationError):
+class SomeFailed(errors.FederationError):
     """Some of several trainings failed; what the others reached is written."""
 
 
@@ -236,8 +230,6 @@ def deal_out(
         if display is not None and getattr(result, "finished", result) is not False:
             display.run_ended(title, result)
 
-    if number > 1:
-        logger.info("%d processes work at a time", number)
     stopped = False
     with quiet(), display or nullcontext(), shown_on(None):
         for waits in (False, True):
@@ -266,9 +258,10 @@ def attempted(title: str, work: Work, turn: Turn) -> Any:
     except CONCERNS_ALL:
         raise
     except Exception as error:
-        reason = in_words(error)
-        is_of_code = not isinstance(error, FairFLError)
-        logger.error("%s failed: %s", title, reason, exc_info=is_of_code)
+        reason = errors.in_words(error)
+        logger.error(
+            "%s failed: %s", title, reason, exc_info=not isinstance(error, errors.FairFLError)
+        )
         return Failed(reason)
 
 
@@ -307,7 +300,7 @@ def run_trainings(
     apart = [replace(one, run=partial(attempted, one.title, one.run)) for one in trainings]
     found, stopped = deal_out(apart, jobs, most, threads, done, "cells")
     if stopped or False in found.values():
-        raise FederationError("stopped: the same command goes on after the last whole round")
+        raise errors.FederationError("stopped: the same command goes on after the last whole round")
     return {title: result.reason for title, result in found.items() if isinstance(result, Failed)}
 
 

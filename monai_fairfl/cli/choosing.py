@@ -61,9 +61,8 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
             kinds.setdefault(_kind_of(Path(find_cases(folder)[0]["image"])), []).append(site)
     if len(kinds) > 1 or not BUNDLES.keys() >= kinds.keys():
         found = "; ".join(f"{', '.join(sites)}: {kind}" for kind, sites in kinds.items())
-        raise DataError(
-            f"the shipped bundles need {' or '.join(BUNDLES)} at every site, and there are {found}"
-        )
+        needed = f"the shipped bundles need {' or '.join(BUNDLES)} at every site"
+        raise DataError(f"{needed}, and there are {found}")
     return BUNDLES[next(iter(kinds), "volumes (NIfTI)")]
 
 

@@ -197,6 +197,4 @@ def _table(name: str, valuations: Sequence[Mapping[str, Any]]) -> str:
                 cell += " ({:+.4f} to {:+.4f})".format(*interval)
             row.append(cell)
         rows.append(row)
-    return text_of_table(
-        [name, *[TITLES.get(one["method"], one["name"]) for one in valuations]], rows
-    )
+    return text_of_table([name, *[TITLES[one["method"]] for one in valuations]], rows)

@@ -398,9 +398,7 @@ def export(command: argparse.ArgumentParser) -> None:
     option("what", metavar="MODEL|BUNDLE", help="a model or a run; with --engine a bundle")
     option("--out", metavar="PATH", help="new .ts, .onnx or folder (default: show the recipe)")
     add(command, "--bundle")
-    option(
-        "--engine", choices=("flare", "flower"), help="write a federation as a job for this engine"
-    )
+    option("--engine", choices=("flare", "flower"), help="write a federation as a job")
     job = command.add_argument_group("with --engine")
     add(job, "--quick", "--recipe", "--settings")
     job.add_argument("--strategy", help="as of train (default: FedCE)")
