@@ -258,10 +258,9 @@ def attempted(title: str, work: Work, turn: Turn) -> Any:
     except CONCERNS_ALL:
         raise
     except Exception as error:
-        reason = errors.in_words(error)
-        logger.error(
-            "%s failed: %s", title, reason, exc_info=not isinstance(error, errors.FairFLError)
-        )
+        is_ours = isinstance(error, errors.FairFLError)
+        reason = str(error) if is_ours else errors.in_words(error)
+        logger.error("%s failed: %s", title, reason, exc_info=not is_ours)
         return Failed(reason)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import monai.bundle  # noqa: F401  # its logger keeps the standard output of this moment
 import pytest
 from helpers.command_line import FEDCE, TINY, Commands
 from helpers.made_once import MadeOnce

@@ -68,7 +68,7 @@ class Commands:
         """The one object that a command prints with ``--json``."""
         printed = self.run(*words, "--json", code=code)
         # Whole on one line, and nothing else.
-        assert printed.count("\n") == 1
+        assert printed.count("\n") == 1, printed
         content: dict[str, Any] = json.loads(printed)
         return content
 
