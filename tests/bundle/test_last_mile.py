@@ -34,6 +34,8 @@ SETTINGS: dict[str, Any] = {
     "site_names": SITES,
     "overrides": {**OVERRIDES, "split_fractions": FRACTIONS},
     "final": ["score", "test_score"],
+    # A killed worker's site is missing otherwise, and not asked again.
+    "min_clients": 3,
 }
 MILE: dict[str, Any] = {
     "adapt_epochs": 4,
