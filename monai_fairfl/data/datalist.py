@@ -312,7 +312,7 @@ def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
                     check_values(case["values"], (), str(file))
         return parts, content.get("split") or {}
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}; name a file that can be read") from error
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fault = f"{file} is no data list ({type(error).__name__}: {error})"
         fix = 'Give training, validation and testing, each a list of {"image": path, "label": path}'
