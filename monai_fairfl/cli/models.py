@@ -97,7 +97,8 @@ def adapt(args: argparse.Namespace) -> Answer:
         # How many cases a new split has is known when the training begins.
         judging = len(cases_of_list(datalist, hospital, ("validation",)))
         if judging < 2:
-            raise ConfigError(f"{datalist} has {judging} validation cases: two or more must judge")
+            need = "two or more must judge; name a list that has them with --datalist"
+            raise ConfigError(f"{datalist} has {judging} validation case(s): {need}")
     elif not takes_any_folder(bundle):
         # What is no hospital's folder is refused before anything is written.
         find(hospital)
