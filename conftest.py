@@ -9,3 +9,6 @@ from importlib.util import find_spec
 collect_ignore_glob: list[str] = []
 if find_spec("flwr") is None:
     collect_ignore_glob += ["monai_fairfl/transports/flower/*", "tests/helpers/flower_*"]
+
+# Files of a job, which import each other and start it.
+collect_ignore = ["docs/examples/flare/own_script"]
