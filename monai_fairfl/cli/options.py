@@ -294,8 +294,7 @@ def adapt(command: argparse.ArgumentParser) -> None:
 
     Each epoch is scored on validation cases, and the best epoch counts. The adapted model is taken
     if its mean gain on these cases is larger than the gain's standard error, which needs at least
-    two validation cases: where the data list has fewer, nothing is trained. Nothing leaves the
-    hospital.
+    two validation cases: a data list with fewer is refused. Nothing leaves the hospital.
 
     examples:
       monai-fairfl adapt runs/fedce hospitals/elm       # a hospital of the run, or another one

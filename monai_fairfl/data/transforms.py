@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading as threads
+from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -42,9 +43,9 @@ class EachKeyd(MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         return {**data, **{key: self.change(data[key]) for key in self.key_iterator(data)}}
 
+    @abstractmethod
     def change(self, image: Any) -> Any:
         """The image of one key, channel first, as the transform leaves it."""
-        raise NotImplementedError
 
 
 class LabelStructuresd(MapTransform):
