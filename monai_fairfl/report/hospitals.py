@@ -112,7 +112,9 @@ def headline(report: Mapping[str, Any]) -> list[str]:
     words = [f"{verdicts.count(v)} {t.lower()}" for v, (t, _) in VERDICTS.items() if v in verdicts]
     sentences.append(f"Of {count_words(len(verdicts), 'hospital')}: {', '.join(words)}.")
     if not isinstance(strategy["seed"], list):
-        sentences.append("One seed: another may differ, so repeat with several by monai-fairfl compare.")
+        sentences.append(
+            "One seed: another may differ; repeat with several by monai-fairfl compare."
+        )
     return sentences
 
 
