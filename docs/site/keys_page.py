@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.settings import GROUPS, Settings, federate_config, rows_of
-from monai_fairfl.utils.settings import BUNDLE, LEAD, meanings
+from monai_fairfl.utils.arguments import BUNDLE, LEAD, meanings
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "keys.md"

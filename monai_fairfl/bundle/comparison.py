@@ -30,9 +30,8 @@ from monai_fairfl.run import resuming
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.strategies import Standalone
 from monai_fairfl.transports.workers import Turn
-from monai_fairfl.utils.arguments import is_whole
+from monai_fairfl.utils.arguments import is_whole, one_or_several
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
-from monai_fairfl.utils.settings import one_or_several
 
 PLAN = "plan.json"
 

@@ -37,8 +37,9 @@ from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out, prepare
+from monai_fairfl.utils.arguments import LEAD, one_or_several
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.settings import LEAD, one_or_several
+from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 from monai_fairfl.valuation import RunValuation
@@ -114,7 +115,7 @@ class BundleFederation(Observer):
             chosen, any_folder = given.get("site_names"), bool(given.get("any_folder"))
             own = given.get("sites") or {}
             given["groups"] = groups(list(chosen_sites(sites_root, chosen, own, any_folder)))
-        self.settings = Settings.of("a federation", given)
+        self.settings: Settings = made(Settings, [], given)
         self.strategies = [strategy_of(one) for one in self.settings.strategies]
         self.names = [strategy.name for strategy in self.strategies]
         self.valuations = one_or_several(self.settings.valuations)

@@ -26,13 +26,13 @@ from monai_fairfl.server.settings import (
     TRAINING,
     RunSettings,
 )
-from monai_fairfl.utils.arguments import check_value
-from monai_fairfl.utils.settings import (
+from monai_fairfl.utils.arguments import (
     BUNDLE,
     JOB,
     LEAD,
     SITE,
-    CheckedSettings,
+    Checked,
+    check_value,
     marked,
     one_or_several,
     setting,
@@ -51,7 +51,7 @@ BEST_DEVICE = "$'cuda' if torch.cuda.is_available() else 'cpu'"
 
 
 @dataclass(frozen=True)
-class SiteSettings(CheckedSettings):
+class SiteSettings(Checked):
     """How a site trains and measures, the same for a bundle's federation and for any engine.
 
     Args:
@@ -169,7 +169,7 @@ class Settings(SiteSettings, RunSettings):
     seeds: Sequence[int] | None = setting(None, TRAINING, FREE, by=(LEAD,))
     folds: int | None = setting(None, TRAINING, FREE, allowed="[2, inf)", by=(LEAD,))
     full_run: Any = setting("bundle", TRAINING, FREE, written=None, by=(LEAD, BUNDLE))
-    devices: Sequence[str] = setting((), PROCESSES, FREE, by=(LEAD,))
+    devices: Sequence[str] = setting([], PROCESSES, FREE, by=(LEAD,))
     jobs: int | str | None = setting(1, PROCESSES, FREE, written="auto", by=(LEAD,))
     strategy: Any = setting(
         "FedAvg", METHOD, FREE, written={"_target_": "monai_fairfl.strategies.FedAvg"}, by=(LEAD,)
@@ -193,7 +193,7 @@ class Settings(SiteSettings, RunSettings):
             raise ConfigError(f"trained_alone {self.trained_alone} needs adapt_epochs, such as 10")
 
 
-def rows_of(who: str, kind: type[CheckedSettings] = Settings) -> dict[str, Field[Any]]:
+def rows_of(who: str, kind: type[Checked] = Settings) -> dict[str, Field[Any]]:
     """Name -> row of the settings that somebody may set, by their groups.
 
     >>> [name for name, row in rows_of("lead").items() if row.metadata["group"] == "Last mile"]

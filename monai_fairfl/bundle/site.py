@@ -20,6 +20,7 @@ from monai_fairfl.data.checks import check_cases
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
 from monai_fairfl.utils.files import private_folder
+from monai_fairfl.utils.named_classes import made
 
 EVALUATE = "configs/evaluate.json"
 
@@ -104,7 +105,7 @@ def bundle_client(
     >>> client.local_epochs  # client.answer(request) trains
     2
     """
-    chosen = SiteSettings.of("bundle_client", settings)
+    chosen: SiteSettings = made(SiteSettings, [], settings)
     root = Path(bundle_root).absolute()
     folder = private_folder(Path(private).absolute())
     known = {

@@ -10,8 +10,8 @@ from typing import Any
 
 from monai_fairfl.data.layouts import folders_in, site_folders
 from monai_fairfl.errors import ConfigError, did_you_mean
+from monai_fairfl.utils.arguments import one_or_several
 from monai_fairfl.utils.files import safe_name
-from monai_fairfl.utils.settings import one_or_several
 
 
 def chosen_sites(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.settings import Settings, rows_of
+from monai_fairfl.utils.arguments import LEAD, meanings
 from monai_fairfl.utils.plain_values import written_value
-from monai_fairfl.utils.settings import LEAD, meanings
 
 OF_THE_COMMAND = ("bundle_root", "sites_root", "run_dir", "resume", "strategy", "strategies")
 """Keys that a command sets itself, by DATA, ``--bundle``, ``--out`` and ``--strategy``."""
@@ -62,25 +62,13 @@ def natural(text: str) -> int:
     return int(text)
 
 
-def value_of(text: str) -> Any:
-    """The value of an argument, as JSON or as Python writes it, else a text.
-
-    >>> value_of("3"), value_of("auto")
-    (3, 'auto')
-    """
-    try:
-        return written_value(text)
-    except ValueError:
-        return text
-
-
 def values_by_name(text: str) -> dict[str, Any]:
     """The values of an argument such as ``{'size': [128, 128]}``.
 
     Raises:
         ArgumentTypeError: it is none.
     """
-    value = value_of(text)
+    value = written_value(text)
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise argparse.ArgumentTypeError(f"{text!r} is not like \"{{'size': [128, 128]}}\"")
     return value
@@ -102,7 +90,7 @@ def add_keys(command: argparse.ArgumentParser, shown: Sequence[str]) -> None:
     texts = meanings(Settings)
     for name, row in KEYS.items():
         kind = str(row.type)
-        parse = values_by_name if kind.startswith("Mapping") else value_of
+        parse = values_by_name if kind.startswith("Mapping") else written_value
         given: dict[str, Any] = {"type": parse, "default": argparse.SUPPRESS}
         if kind == "bool":
             given |= {"nargs": "?", "const": True}

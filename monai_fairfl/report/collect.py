@@ -24,9 +24,9 @@ from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run.resuming import read_digests, recorded_config
 from monai_fairfl.strategies.registry import shipped
+from monai_fairfl.utils.arguments import one_or_several
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.settings import one_or_several
 from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FreeRiders, free_rider_history
 

@@ -18,8 +18,9 @@ from typing import Any
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.run.checkpoint import SCHEDULE, Checkpoints
 from monai_fairfl.run.ledger import count_rounds, read_ledger
+from monai_fairfl.utils.arguments import Checked, one_or_several, setting
+from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.settings import CheckedSettings, one_or_several, setting
 
 SETTINGS = "settings.json"
 """File of a run or a comparison: what its user asked for, and the hashes of the bundle's files."""
@@ -400,7 +401,7 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class FullRun(CheckedSettings):
+class FullRun(Checked):
     """The training at which a bundle's results were measured: ``full_run`` of ``federate.json``.
 
     Args:
@@ -429,17 +430,14 @@ class FullRun(CheckedSettings):
         >>> FullRun.read({"rounds": 60, "local_epochs": 4})
         Traceback (most recent call last):
         ...
-        monai_fairfl.errors.ConfigError: full_run needs rounds, local_epochs and mean_dice, got ...
+        monai_fairfl.errors.ConfigError: FullRun cannot be made: TypeError: ...'mean_dice'
         """
         if given is None:
             return None
-        words = f"full_run needs rounds, local_epochs and mean_dice, got {given!r}"
         if not isinstance(given, Mapping):
-            raise ConfigError(words)
-        try:
-            return cls.of("full_run", given)
-        except TypeError as error:
-            raise ConfigError(words) from error
+            raise ConfigError(f"full_run must be a mapping, got {given!r}")
+        found: FullRun = made(cls, [], given)
+        return found
 
     @property
     def epochs(self) -> int:

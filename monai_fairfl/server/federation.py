@@ -49,9 +49,10 @@ from monai_fairfl.server.round import (
 )
 from monai_fairfl.server.settings import RECORDED, RunSettings
 from monai_fairfl.strategies.base import Strategy, play_round
+from monai_fairfl.utils.arguments import marked
 from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
-from monai_fairfl.utils.settings import marked
+from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.tensors import own_random_state, seed_of
 
 STATISTICS = ("running_mean", "running_var")
@@ -156,7 +157,7 @@ class Federation:
         observer: Observer | None = None,
         **settings: Any,
     ):
-        self.settings = RunSettings.of("Federation", {"rounds": rounds, **settings})
+        self.settings: RunSettings = made(RunSettings, [], {"rounds": rounds, **settings})
         self.rounds = rounds
         if not isinstance(strategy, Strategy):
             raise ConfigError(f"strategy must be a Strategy, got {type(strategy).__name__}")

@@ -9,13 +9,13 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.arguments import check_value
-from monai_fairfl.utils.settings import (
+from monai_fairfl.utils.arguments import (
     BUNDLE,
     JOB,
     LEAD,
     SITE,
-    CheckedSettings,
+    Checked,
+    check_value,
     marked,
     setting,
 )
@@ -46,7 +46,7 @@ EVALUATION, OUTPUT = "Evaluation", "Output"
 
 
 @dataclass(frozen=True)
-class RunSettings(CheckedSettings):
+class RunSettings(Checked):
     """How a :class:`~monai_fairfl.server.federation.Federation` runs, whose keywords these are.
 
     Settings marked :data:`RECORDED` belong to the experiment and cannot change when a run is
@@ -119,8 +119,8 @@ class RunSettings(CheckedSettings):
     min_clients: int = setting(2, SERVER, allowed="[1, inf)", by=(LEAD,))
     retries: int = setting(1, SERVER, allowed="[0, inf)")
     timeout: float | None = setting(None, "", allowed="(0, inf)", by=())
-    evaluate: Sequence[str] = setting(("global_score",), EVALUATION, RECORDED)
-    final: Sequence[str] = setting(("score",), EVALUATION, written=None)
+    evaluate: Sequence[str] = setting(["global_score"], EVALUATION, RECORDED)
+    final: Sequence[str] = setting(["score"], EVALUATION, written=None)
     score_global: bool = setting(True, EVALUATION, RECORDED)
     buffers: str = setting("aggregation", METHOD, RECORDED, COMPARED, allowed=BUFFER_POLICIES)
     keep: int = setting(3, OUTPUT, FREE, allowed="[2, inf)")

@@ -566,7 +566,7 @@ class Parts(Checked):
     weighting: Weighting | None = argument(None, Weighting)
     reward: Reward | None = argument(None, Reward)
     average: Average | None = argument(None, Average)
-    training: Mapping[str, float] = field(default_factory=dict, metadata={"allowed": Mapping})
+    training: Mapping[str, float] = field(default_factory=dict)
     cap: float | None = argument(None, "(0, inf)")
     clip_reports: float | None = argument(None, "[0, inf)")
 

@@ -1,13 +1,18 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of strategies, their parts and guards: one row each has type, default and range."""
+"""Arguments and settings: rows of dataclasses, each with its type, default and range.
+
+From the rows of settings come ``federate.json``, the options of commands, what a job may set, what
+a resumed run must have again, and the page of keys.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from numbers import Real
 from typing import Any, TypeGuard
 
@@ -60,21 +65,50 @@ def remembered(kind: type) -> Any:
     return field(init=False, default_factory=kind, metadata={"remembered": True})
 
 
+LEAD, SITE, JOB, BUNDLE = "lead", "site", "job", "bundle"
+"""Who may set a row: the lead of a federation, a hospital in its own file, an engine's job; and the
+bundle's ``federate.json`` has a value of its own."""
+
+
+def setting(
+    default: Any,
+    group: str = "",
+    *marks: str,
+    allowed: str | tuple[Any, ...] | None = None,
+    by: tuple[str, ...] = (LEAD, JOB),
+    written: Any = MISSING,
+) -> Any:
+    """A row of a settings class, whose docstring has its meaning.
+
+    Args:
+        default: its value where none is given; a dictionary or list is copied for every object.
+        group: heading under which the page of keys has it.
+        marks: what follows from changing it.
+        allowed: its range, as of :func:`argument`.
+        by: who may set it.
+        written: what ``federate.json`` has in place of the default, such as an expression.
+    """
+    metadata = {"group": group, "marks": marks, "allowed": allowed, "by": by}
+    metadata["written"] = default if written is MISSING else written
+    if isinstance(default, (dict, list)):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
 class Checked:
-    """A dataclass whose rows are checked when it is made: ranges, whole numbers, truth values."""
+    """A dataclass whose rows are checked when it is made, see :func:`check_value`."""
 
     prefix = ""
     """Of a row's name in an error."""
 
     def __post_init__(self) -> None:
         for row in fields(self):  # type: ignore[arg-type]
-            allowed: Any = row.metadata.get("allowed")
             kind, value = str(row.type), getattr(self, row.name, None)
             is_free = value is row.default or (value is None and kind.endswith("| None"))
-            # A range of a mapping is of its values.
-            is_of_values = kind.startswith("Mapping") and not isinstance(allowed, type)
-            if not is_free and not is_of_values and (allowed is not None or kind == "bool"):
-                check_value(f"{self.prefix}{row.name}", value, kind, allowed)
+            if row.init and not is_free:
+                called = f"{self.prefix}{row.name}"
+                found = check_value(called, value, kind, row.metadata.get("allowed"))
+                object.__setattr__(self, row.name, found)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs of it, plain JSON: the rows by :func:`remembered`."""
@@ -117,41 +151,62 @@ class Component(Checked):
             dataclass(eq=False, repr=False, init="__init__" not in vars(cls))(cls)
 
 
-def check_value(called: str, value: object, kind: str, allowed: Any = ()) -> None:
+def check_value(called: str, value: Any, kind: str, allowed: Any = None) -> Any:
     """Refuse a value that is not of its kind, or out of its range.
 
     Args:
         called: what an error calls it.
-        value: that was given.
-        kind: ``"bool"``, ``"int"``: only whole numbers are in an interval; or another.
-        allowed: as of :func:`argument`; of no concern for a truth value.
+        value: that was given; ``None`` is an empty mapping.
+        kind: ``"bool"``; ``"int"``: only whole numbers are in an interval; ``"Sequence[str]"``; a
+            mapping from texts to such kinds; or another, which has its range only.
+        allowed: as of :func:`argument`, if there is a range.
+
+    Returns:
+        The value; of a mapping or list, a copy.
 
     Raises:
         ConfigError: naming it, what it may be, and its value.
 
+    >>> check_value("groups", {"small": ["HK"]}, "Mapping[str, Sequence[str]]")
+    {'small': ['HK']}
     >>> check_value("local_epochs", 0, "int", "[1, inf)")
     Traceback (most recent call last):
     monai_fairfl.errors.ConfigError: local_epochs must be a whole number in [1, inf), got 0
     """
-    if kind == "bool":
+    if kind.startswith("Mapping"):
+        value = value or {}
+        holds, what = isinstance(value, Mapping), "a mapping"
+    elif kind == "Sequence[str]":
+        # One text would be a name for each of its letters.
+        holds = isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+        what = "a list of names"
+    elif kind == "bool":
         # MONAI reads --amp false as a text, and any text that is not empty would switch it on.
         holds, what = isinstance(value, bool), "True or False"
+    elif allowed is None:
+        return value
     elif isinstance(allowed, type):
         holds, what = isinstance(value, allowed), f"of the class {allowed.__name__}"
     elif not isinstance(allowed, str):
         holds, what = value in allowed, "one of " + ", ".join(map(repr, allowed))
     else:
         least, most = map(float, allowed[1:-1].split(","))
-        number: Any = value
         is_whole_kind = kind.startswith("int")
-        holds = is_whole(value) if is_whole_kind else isinstance(value, Real)
-        holds = holds and not isinstance(value, bool) and least <= number <= most
+        is_number = isinstance(value, int if is_whole_kind else Real) and not isinstance(
+            value, bool
+        )
+        holds = is_number and least <= value <= most
         # A round bracket leaves its end out.
-        holds = holds and (allowed[0] == "[" or number != least)
-        holds = holds and (allowed[-1] == "]" or number != most)
+        holds = holds and (allowed[0] == "[" or value != least)
+        holds = holds and (allowed[-1] == "]" or value != most)
         what = f"a {'whole ' * is_whole_kind}number in {allowed}"
     if not holds:
         raise ConfigError(f"{called} must be {what}, got {value!r}")
+    if kind.startswith("Mapping"):
+        inner = kind.removeprefix("Mapping[str, ").removesuffix("]")
+        items = value.items()
+        return {key: check_value(f"{called}: {key!r}", one, inner) for key, one in items}
+    return list(value) if kind == "Sequence[str]" else value
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
@@ -205,3 +260,57 @@ def _word(argument: str, value: object) -> str:
     if value is None or value is False:
         return f"no_{argument}"
     return value if isinstance(value, str) else f"{argument}_{value}"
+
+
+# --- settings
+
+
+def one_or_several(given: Any) -> list[Any]:
+    """What is in a list, or a single value that was given without one.
+
+    >>> one_or_several("FedCE"), one_or_several(["FedAvg", "FedCE"])
+    (['FedCE'], ['FedAvg', 'FedCE'])
+    """
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Name -> meaning of the settings of a class, from the ``Args`` of its docstring.
+
+    >>> class Oven:
+    ...     '''Bakes.
+    ...
+    ...     Args:
+    ...         degrees: of the air,
+    ...             not of the bread.
+    ...     '''
+    >>> meanings(Oven)
+    {'degrees': 'of the air, not of the bread'}
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        args = text.partition("\nArgs:\n")[2].partition("\n\n")[0]
+        for row in re.split(r"\n    (?=\w)", f"\n{args}")[1:]:
+            name, _, meaning = row.partition(": ")
+            # Links are those of docs/, and the reference has its pages one folder below.
+            found[name] = " ".join(meaning.split()).removesuffix(".").replace("](../", "](")
+    return found
+
+
+def marked(settings: Any, mark: str) -> dict[str, Any]:
+    """Name -> value of the settings whose field has ``mark``.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Oven:
+    ...     degrees: int = setting(180, "Heat", "decides")
+    ...     light: bool = setting(True)
+    >>> marked(Oven(200), "decides")
+    {'degrees': 200}
+    """
+    found = {}
+    for entry in fields(settings):
+        if mark in entry.metadata.get("marks", ()):
+            found[entry.name] = getattr(settings, entry.name)
+    return found

@@ -17,34 +17,6 @@ TARGET = "_target_"
 """Key of the name or dotted path, as in the configuration of a MONAI bundle."""
 
 
-def load_by_path(path: object, what: str) -> Any:
-    """The class or function at a dotted path, ``module.Name`` or ``package.module.Name``.
-
-    Args:
-        path: the dotted path.
-        what: the kind of thing that it is for, such as ``"strategy"``; errors name it.
-
-    Returns:
-        What the path names. Whether that is of the wanted kind is for the caller to check.
-
-    Raises:
-        ConfigError: when its module is not found or fails, or has no such name.
-
-    >>> load_by_path("monai_fairfl.strategies.FedCE", "strategy").__name__
-    'FedCE'
-    >>> load_by_path("monai_fairfl.strategies.FedSee", "strategy")
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: unknown strategy 'monai_fairfl.strategies.FedSee' (...
-    """
-    module, _, name = str(path).rpartition(".")
-    try:
-        return getattr(import_module(module), name)
-    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
-        hint = "write MODULE.NAME, its folder on PYTHONPATH (PYTHONPATH=. for this one)"
-        raise ConfigError(f"unknown {what} {path!r} ({in_words(error)}): {hint}") from error
-
-
 def is_subclass(value: object, *bases: type) -> TypeGuard[type[Any]]:
     """Whether a value is a class that inherits from one of ``bases``.
 
@@ -102,7 +74,12 @@ def find(name: object, package: ModuleType, *bases: type, allow_import: bool = T
         raise ConfigError(f"unknown {what} {name!r} (your own has a path, module.Name){hint}")
     if not allow_import:
         raise ConfigError(f"{name!r} is not of this package: read its code, then --allow-import")
-    kind = load_by_path(name, what)
+    path, _, last = name.rpartition(".")
+    try:
+        kind = getattr(import_module(path), last)
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        hint = "write MODULE.NAME, its folder on PYTHONPATH (PYTHONPATH=. for this one)"
+        raise ConfigError(f"unknown {what} {name!r} ({in_words(error)}): {hint}") from error
     if not is_subclass(kind, *bases):
         raise ConfigError(f"{name!r} is no {what}: it must inherit from {bases[0].__qualname__}")
     return kind
@@ -158,6 +135,8 @@ def made(kind: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
             raise ConfigError(f"{name} has no argument {argument!r}{hint}")
     try:
         return kind(*positional, **named)
+    except ConfigError:
+        raise
     except Exception as error:  # whatever a constructor raises
         raise ConfigError(f"{name} cannot be made: {in_words(error)}") from error
 

@@ -25,21 +25,17 @@ MOST_VALUES = 10_000_000
 
 
 def written_value(text: str) -> Any:
-    """The plain value that somebody wrote, as JSON or as Python has it.
-
-    Args:
-        text: of a command line.
-
-    Raises:
-        ValueError: it is neither.
+    """The plain value that somebody wrote, as JSON or as Python has it; else the text itself.
 
     >>> written_value('{"stereo": false}') == written_value("{'stereo': False}")
     True
+    >>> written_value("auto")
+    'auto'
     """
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             return read(text)
-    raise ValueError(f"{text!r} is no plain value")
+    return text
 
 
 def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = MOST_DEPTH) -> None:

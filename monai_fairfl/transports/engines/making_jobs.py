@@ -30,8 +30,8 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Job, Start, config_of_shipped
 from monai_fairfl.transports.engines.site import JobSiteSettings
+from monai_fairfl.utils.arguments import JOB
 from monai_fairfl.utils.files import LONGEST_NAME, safe_name
-from monai_fairfl.utils.settings import JOB
 from monai_fairfl.utils.tensors import own_random_state
 
 AnyJob = TypeVar("AnyJob", bound=Job)

@@ -27,10 +27,11 @@ from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import storage_folder
 from monai_fairfl.transports.engines.wire import Packed, request_from
+from monai_fairfl.utils.arguments import check_value, setting
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, safe_name
+from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.plain_values import check_extent, object_of_json
-from monai_fairfl.utils.settings import plain_value, setting
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class JobSiteSettings(SiteSettings):
     def __post_init__(self) -> None:
         """Refuse values that become part of a configuration, where other texts could be code."""
         super().__post_init__()
-        plain_value("config", self.config, "Sequence[str]")
+        check_value("config", self.config, "Sequence[str]")
         for name in self.groups:
             safe_name(name, "groups: the name")
         for name in ("alone", "bundle", "dataset_dir", "sites_root"):
@@ -116,7 +117,7 @@ class JobSiteSettings(SiteSettings):
         ...
         monai_fairfl.errors.ConfigError: the job sets overrides to the expression or class "$__i...
         """
-        # null, and what is empty, stand for the default; a name that nobody knows stays, for of().
+        # null, and what is empty, stand for the default; an unknown name stays, for made().
         known = [entry.name for entry in fields(cls)]
         job = {key: value for key, value in job.items() if value not in EMPTY or key not in known}
         own = {key: value for key, value in own.items() if value not in EMPTY or key not in known}
@@ -124,7 +125,7 @@ class JobSiteSettings(SiteSettings):
             try:
                 if given is job:
                     check_extent(job, MOST_VALUES, MOST_DEPTH)
-                cls.of("a site", given)
+                made(cls, [], given)
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"{origin} cannot be used: {error}") from error
         _check_job(job, own, where)
