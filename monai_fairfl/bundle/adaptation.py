@@ -191,7 +191,7 @@ def values_of(recipe: recipes.ModelRecipe, site: str, config: ConfigParser) -> d
     """
     general, of_sites = (recipe.training.get(name, {}) for name in OVERRIDES)
     values = {**general, **of_sites.get(site, {}), **recipe.of_site(site).values}
-    return {key: value for key, value in values.items() if configuration.can_hold(key, config)}
+    return {key: values[key] for key in values if (key.rpartition("#")[0] or key) in config}
 
 
 def recipe_of_training(model: Path) -> recipes.ModelRecipe | None:

@@ -9,7 +9,7 @@ import math
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 from monai.bundle import ConfigParser
+from monai.bundle.utils import merge_kv
 from monai.transforms import LoadImage
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import federate_config
 from monai_fairfl.bundle.shipped import IGNORED, TRAIN, check_new
-from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE, listed_cases
-from monai_fairfl.bundle.sites import data_folders
+from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE, data_folders, listed_cases
 from monai_fairfl.data.datalist import are_cases
 from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import CaseFiles, all_cases, all_named
@@ -125,10 +125,9 @@ def adopt_bundle(
         fix = "write the client of a PythonicWorkflow in Python (docs/own_bundle.md)"
         raise ConfigError(f"{root} has no configs/train.json or train.yaml: {fix}")
     train_file = root / files[0]
-    configuration.make_scripts_importable(root)
+    training = _Overlay(root, configuration.train_config(root, {}, files[:1]))
     # The server's first model needs it.
-    configuration.input_shape(root)
-    training = _Overlay(root, [configuration.read_keys(train_file)])
+    configuration.input_shape(root, training.parser)
     for engine, kind in ENGINES.items():
         if _kind(training.parser.get(engine)) != kind:
             fix = "move yours there, or federate it in Python (docs/own_loop.md)"
@@ -147,11 +146,12 @@ def adopt_bundle(
     training.default("network_def", training.get(f"{TRAINER}#network"))
     training.default("recipe", RECIPE)
 
-    contents = [configuration.read_keys(train_file), training.changes]
-    if (root / EVALUATE).is_file():
-        contents.append(configuration.read_keys(root / EVALUATE))
+    parser = configuration.train_config(root, {}, files[:1])
     try:
-        evaluation = _Overlay(root, contents)
+        for content in (training.changes, configuration.read_keys(root / EVALUATE)):
+            for key, value in content.items():
+                merge_kv(parser, key, value)
+        evaluation = _Overlay(root, parser)
     except (TypeError, ValueError) as error:
         fault = "a section that has to change is a macro (%): write it out"
         raise ConfigError(f"{train_file}: {fault}") from error
@@ -194,11 +194,11 @@ class _Overlay:
 
     Args:
         root: of the bundle.
-        contents: of the files, of which a later one counts more.
+        parser: has the content of the files.
     """
 
-    def __init__(self, root: Path, contents: Sequence[Mapping[str, Any]]):
-        self.parser = configuration.merged(contents)
+    def __init__(self, root: Path, parser: ConfigParser):
+        self.parser = parser
         self.parser["bundle_root"] = str(root)
         self.parser.resolve_macro_and_relative_ids()
         self.changes: dict[str, Any] = {}

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.settings import federate_config
+from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.data import checks
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
@@ -23,10 +23,9 @@ from monai_fairfl.run import resuming
 from monai_fairfl.run.ledger import count_rounds, digest_of
 from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
+from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.utils.devices import require_device
-from monai_fairfl.valuation import Retraining
-from monai_fairfl.valuation.run import check_valuations
+from monai_fairfl.utils.arguments import LEAD
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.federation import BundleFederation
@@ -34,69 +33,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def check_start(runs: BundleFederation) -> dict[str, list[str]]:
-    """Find everything that is wrong before hours of training are spent.
+def check_run_dir(runs: BundleFederation) -> list[Path]:
+    """Refuse a ``run_dir`` that is used, and does not go on with the same settings.
+
+    The strategies must be able to train the first model, too.
 
     Args:
         runs: the federation.
 
     Returns:
-        Site -> digests of its cases.
+        Folders that hold a run which goes on, or with which the new runs are compared: also those
+        of a comparison that are not to run now.
 
     Raises:
-        FairFLError: naming the setting, the site or the file, and the fix.
-    """
-    settings, strategies, valuations = runs.settings, runs.strategies, runs.valuations
-    names = list(runs.sites)
-
-    # The settings and the bundle's files.
-    resuming.FullRun.read(settings.full_run)
-    for device in runs.jobs.devices:
-        require_device(device)
-    train = configuration.train_config(runs.bundle_root, settings.overrides, settings.config)
-    check_strategies(strategies, names, train, settings.clients_per_round)
-    for valuation in valuations:
-        if isinstance(valuation, Retraining) and valuation.strategy is not None:
-            # It could train all sites, too.
-            check_strategies([valuation.strategy], names, train, settings.clients_per_round)
-    check_measurements(settings.evaluate, "evaluate")
-    check_measurements(settings.final, "final")
-    others = [strategy for strategy in strategies if not isinstance(strategy, Standalone)]
-    if settings.adapt_fuse and others and runs.trained_alone is None:
-        raise ConfigError("adapt_fuse needs Standalone among the strategies, or trained_alone")
-    if valuations:
-        check_valuations(valuations, runs.bundle_root, names, settings.keywords())
-
-    _check_run_dir(runs)
-
-    # Each site's images can be read, are those of the runs that go on, and are enough.
-    digests = {}
-    if settings.check is not None:
-        digests = check_sites(runs.sites, runs.check_site)
-    if runs.used():
-        resuming.require_same_cases(runs.run_dir / "datalists", digests)
-    for name in names:
-        file = runs.datalist_of(name)
-        if file.exists() and runs.listed(name).get("training") == []:
-            # Its site would answer with an error in every round, and the others would go on.
-            raise DataError(f"{file} lists no training case: add some, or leave {name} out")
-    if settings.adapt_epochs and runs.trained_alone is not None:
-        _check_trained_alone(runs, runs.trained_alone)
-    return digests
-
-
-def _check_run_dir(runs: BundleFederation) -> None:
-    """``run_dir`` is new, or what it holds goes on with the same settings.
-
-    The strategies must be able to train the first model, too.
+        FairFLError: naming the setting or the folder, and the fix.
     """
     settings = runs.settings
     resuming.check_folder(runs.run_dir, runs.names, settings.resume)
-    resuming.check_checkpoints(map(runs.folder_of, runs.names))
+    resuming.check_checkpoints(runs.folders.values())
     needs_updates = any(valuation.needs_updates for valuation in runs.valuations)
     weights, spec = runs.first_model()
     for strategy in runs.strategies:
-        folder = runs.folder_of(strategy.name)
+        folder = runs.folders[strategy.name]
         records = resuming.records_of(folder)
         if (settings.record_updates or needs_updates) and records:
             check_recorded(folder)
@@ -113,15 +71,18 @@ def _check_run_dir(runs: BundleFederation) -> None:
         size = models * sum(tensor.nbytes for tensor in weights.values())
         logger.warning("The updates of all rounds take at most %.2g GB.", size / 1e9)
 
-    used = runs.used()
+    used = [runs.run_dir / name for name in resuming.compared(runs.run_dir, runs.names)]
+    if resuming.begun(runs.run_dir):
+        used = [runs.run_dir]
     if used:
-        resuming.check_training(runs.run_dir, runs.config(), list(runs.sites))
+        resuming.check_training(runs.run_dir, runs.config, list(runs.sites))
         guards = names_of_guards(runs.guards)
         opening = {**settings.compared(), "guards": guards, "model": digest_of(weights)}
         resuming.check_openings(used, opening)
+    return used
 
 
-def _check_trained_alone(runs: BundleFederation, models: Path) -> None:
+def check_trained_alone(runs: BundleFederation, models: Path) -> None:
     """Refuse models trained alone that have seen what validates or tests in a run.
 
     They are compared by the data lists of the run that trained these models, where they are there.
@@ -166,41 +127,19 @@ def check_config() -> None:
     ...
     monai_fairfl.errors.ConfigError: unknown key 'roundz' for a federation; did you mean 'rounds'?
     """
-    parser = configuration.calling_parser()
-    known = list(federate_config({}))
+    parser, _ = configuration.calling()
+    known = ["imports", "federation", "initialize", "run", *rows_of(LEAD)]
     with configuration.errors_in_one_line():
         for key in parser.get() if parser is not None else ():
             if key not in known and not key.startswith("_"):
                 raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
 
 
-def check_measurements(names: Iterable[str], asking: str) -> None:
-    """Refuse a measurement that no client knows, before every client does.
-
-    Args:
-        names: of the measurements.
-        asking: who asks for them, such as a strategy's name.
-
-    Raises:
-        ConfigError: naming the measurement and a known one that looks like it.
-
-    >>> check_measurements(["global_scor"], "evaluate")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    monai_fairfl.errors.ConfigError: evaluate requires 'global_scor', which no client measures; ...
-    """
-    known = ["train_loss", *[name for name, entry in MEASUREMENTS.items() if entry.function]]
-    for name in names:
-        if name not in known:
-            meant = did_you_mean(name, known)
-            raise ConfigError(f"{asking} requires {name!r}, which no client measures{meant}")
-
-
 def check_strategies(
     strategies: Sequence[Strategy],
     sites: Sequence[str],
     train: ConfigParser,
-    per_round: int | None = None,
+    settings: RunSettings,
 ) -> None:
     """Refuse strategies that these sites cannot train.
 
@@ -210,7 +149,7 @@ def check_strategies(
         strategies: that are to run.
         sites: that take part.
         train: the training configuration.
-        per_round: sites drawn for each round; ``None``: all.
+        settings: of the runs; what they measure is checked, too.
 
     Raises:
         ConfigError: naming the strategy, what it needs and what there is.
@@ -218,23 +157,28 @@ def check_strategies(
     names = [strategy.name for strategy in strategies]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"strategies must be one or more different ones, got {names}")
+    asked = {strategy.name: sorted(strategy.requires) for strategy in strategies}
+    known = ["train_loss", *[name for name, entry in MEASUREMENTS.items() if entry.function]]
+    for who, needed in {**asked, "evaluate": settings.evaluate, "final": settings.final}.items():
+        for name in needed:
+            if name not in known:
+                meant = did_you_mean(name, known)
+                raise ConfigError(f"{who} requires {name!r}, which no client measures{meant}")
+    in_round = min(len(sites), settings.clients_per_round or len(sites))
     for strategy in strategies:
-        in_round = min(len(sites), per_round or len(sites))
         if not strategy.min_clients <= in_round <= strategy.max_clients:
             raise ConfigError(
                 f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} sites in "
                 f"a round, got {in_round}: change the sites {list(sites)} or clients_per_round"
             )
-        needed = sorted(strategy.requires)
-        check_measurements(needed, strategy.name)
-        scores = [name for name in needed if MEASUREMENTS[name].data == "validation"]
+        scores = [each for each in asked[strategy.name] if MEASUREMENTS[each].data == "validation"]
         if scores and "validate#evaluator" not in train:
             fault = "train.json has no validate#evaluator"
             raise ConfigError(f"{strategy.name} needs {scores}: {fault}")
 
 
 def check_sites(
-    sites: Mapping[str, Path], check: Callable[[str, Path], Any]
+    sites: Mapping[str, Path], calls: Mapping[str, Callable[[], Any]]
 ) -> dict[str, list[str]]:
     """Check every site's data and report all problems of all sites at once.
 
@@ -242,7 +186,7 @@ def check_sites(
 
     Args:
         sites: name -> folder.
-        check: is called with both.
+        calls: name -> its check.
 
     Returns:
         Site -> digests of its cases, where its check is :func:`~monai_fairfl.data.check_cases`.
@@ -252,9 +196,9 @@ def check_sites(
     """
     problems = []
     inspections = {}
-    for name, folder in sites.items():
+    for name, check in calls.items():
         try:
-            found = check(name, folder)
+            found = check()
             if isinstance(found, checks.Summary):
                 inspections[name] = found.inspection
         except FairFLError as error:

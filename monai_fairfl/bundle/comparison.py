@@ -180,7 +180,7 @@ class Comparison:
     def _plan(self) -> dict[str, Any]:
         """All that decides the numbers, plain JSON: a resumed comparison has the same."""
         settings = self.federation.settings
-        config = self.federation.config()
+        config = self.federation.config
         plan = {name: config[name] for name in ("package", "bundle", "files", "data")}
         plan |= {"strategies": self.names, "seeds": self.seeds, "folds": settings.folds}
         plan |= {name: config[name] for name in ("rounds", "local_epochs", "overrides")}

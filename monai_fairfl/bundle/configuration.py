@@ -36,43 +36,25 @@ INFERENCE = Path("configs", "inference.json")
 """The configuration of a bundle's inference, in its folder."""
 
 
-def parsed_value(parser: ConfigParser, key: str, default: Any = None) -> Any:
-    """The value of a key of a configuration; the default where it has none.
+def calling() -> tuple[ConfigParser | None, tuple[str, ...]]:
+    """The parser of the configuration that is running, and the files that its command merges.
 
-    >>> parsed_value(ConfigParser({"rounds": "$2 * 30"}), "rounds")
-    60
+    There are none where something else runs. MONAI gives a function that a configuration calls no
+    way to it: an expression sees the objects that are built already, and a reference gives one of
+    them. So the parser is looked for among the callers, the innermost first. It has the content of
+    the files and not their names: only MONAI's function that made the workflow knows these.
     """
-    return parser.get_parsed_content(key) if key in parser else default
-
-
-def calling_parser() -> ConfigParser | None:
-    """The parser of the configuration that is running; ``None`` where none is.
-
-    MONAI gives a function that a configuration calls no way to it: an expression sees the objects
-    that are built already, and a reference gives one of them. So the parser is looked for among the
-    callers, the innermost first.
-    """
+    parser = None
     for frame, _ in traceback.walk_stack(inspect.currentframe()):
-        caller = frame.f_locals.get("self")
-        # A workflow has a parser. A ConfigParser must not be asked: its attributes are its keys.
-        if not isinstance(caller, ConfigParser):
-            caller = getattr(caller, "parser", None)
-        if isinstance(caller, ConfigParser):
-            return caller
-    return None
-
-
-def calling_config_files() -> tuple[str, ...]:
-    """The files that ``python -m monai.bundle run`` merges; none where something else runs.
-
-    The parser has their content and not their names: only MONAI's function that made the workflow
-    knows these.
-    """
-    parser = calling_parser()
-    for frame, _ in traceback.walk_stack(inspect.currentframe()) if parser is not None else ():
-        if getattr(frame.f_locals.get("workflow"), "parser", None) is parser:
-            return tuple(map(str, ensure_tuple(frame.f_locals.get("config_file") or ())))
-    return ()
+        if parser is None:
+            caller = frame.f_locals.get("self")
+            # A workflow has a parser. One must not be asked itself: its attributes are its keys.
+            if not isinstance(caller, ConfigParser):
+                caller = getattr(caller, "parser", None)
+            parser = caller if isinstance(caller, ConfigParser) else None
+        elif getattr(frame.f_locals.get("workflow"), "parser", None) is parser:
+            return parser, tuple(map(str, ensure_tuple(frame.f_locals.get("config_file") or ())))
+    return parser, ()
 
 
 def train_config(
@@ -90,30 +72,29 @@ def train_config(
         ConfigError: when a file is missing, an override names nothing in them, or is not plain.
     """
     names = ensure_tuple(config)
-    parser = merged([read_keys(bundle_root / name) for name in names])
+    root = str(bundle_root.absolute())
+    # As `monai.bundle run` does: MONAI's client builds the engines without running the workflow.
+    if (bundle_root / "scripts").is_dir() and root not in sys.path:
+        sys.path.insert(1, root)
+    parser = ConfigParser({})
+    for name in names:
+        for key, value in read_keys(bundle_root / name, must=True).items():
+            merge_kv(parser, key, value)
     for key, value in overrides.items():
         try:
             json.dumps(value)
         except (TypeError, ValueError) as error:
             fault = f"is a {type(value).__name__}: write it into a file of --config"
             raise ConfigError(f"override {key!r} {fault}") from error
-        if not can_hold(key, parser):
+        # A key may be added to a section that is there.
+        if (key.rpartition("#")[0] or key) not in parser:
             hint = did_you_mean(key.partition("#")[0], parser.get())
             raise ConfigError(f"override {key!r} names nothing in {', '.join(names)}{hint}")
         parser[key] = value
     return parser
 
 
-def merged(contents: Sequence[Mapping[str, Any]]) -> ConfigParser:
-    """The configuration of several files' contents, of which a later one counts more."""
-    parser = ConfigParser({})
-    for content in contents:
-        for key, value in content.items():
-            merge_kv(parser, key, value)
-    return parser
-
-
-def read_keys(file: Path, must: bool = True) -> dict[str, Any]:
+def read_keys(file: Path, must: bool = False) -> dict[str, Any]:
     """What a configuration file holds, which the caller may change; it is read once.
 
     Args:
@@ -141,14 +122,11 @@ def _loaded(file: Path, *version: int) -> dict[str, Any]:
 
 
 def read_configs(bundle_root: Path, names: Sequence[str]) -> ConfigParser:
-    """Merge configuration files of the bundle, without the overrides of the running configuration.
+    """Merge those of these files that the bundle has, and resolve their macros.
 
-    Args:
-        bundle_root: folder of the bundle.
-        names: of the files, relative to ``bundle_root``; missing files are left out.
+    A parser that runs has done this, too, so that both can be compared.
     """
-    parser = merged([read_keys(bundle_root / name, must=False) for name in names])
-    # A parser that runs has done this, too, so that both can be compared.
+    parser = train_config(bundle_root, {}, [n for n in names if (bundle_root / n).is_file()])
     parser.resolve_macro_and_relative_ids()
     return parser
 
@@ -165,46 +143,6 @@ def data_folder_of(config: ConfigParser, folder: str | Path) -> str:
     return f"{path}/" if str(config["dataset_dir"]).endswith("/") else path
 
 
-def make_scripts_importable(bundle_root: Path) -> None:
-    """Let a configuration find the bundle's own ``scripts``, as ``monai.bundle run`` does.
-
-    MONAI's client of a federation builds the engines without running the workflow, which adds the
-    bundle's folder to the places of modules.
-    """
-    root = str(bundle_root.absolute())
-    if (bundle_root / "scripts").is_dir() and root not in sys.path:
-        sys.path.insert(1, root)
-
-
-def full_run_of(bundle_root: Path) -> Any:
-    """The key ``full_run`` of a bundle's ``federate.json``; ``None`` where it has none.
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> full_run_of(find_bundle("prostate_mri_segmentation"))["rounds"]
-    100
-    """
-    return read_keys(bundle_root / FEDERATE, must=False).get("full_run")
-
-
-def takes_any_folder(bundle_root: Path) -> bool:
-    """Whether a bundle lists its own files, so that each folder is a site (key ``any_folder``).
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> takes_any_folder(find_bundle("prostate_mri_segmentation"))
-    False
-    """
-    return bool(read_keys(bundle_root / FEDERATE, must=False).get("any_folder"))
-
-
-def read_metadata(bundle_root: Path) -> dict[str, Any]:
-    """Read the bundle's ``metadata.json``; an empty mapping where there is none.
-
-    Raises:
-        ConfigError: the file is damaged.
-    """
-    return read_keys(bundle_root / METADATA, must=False)
-
-
 def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> None:
     """Compare the recipe's bundle with the folder's metadata.
 
@@ -216,19 +154,16 @@ def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> N
     Raises:
         ConfigError: when the model is of another bundle.
     """
-    name = read_metadata(bundle_root).get("name", recipe.bundle)
+    name = read_keys(bundle_root / METADATA).get("name", recipe.bundle)
     if name != recipe.bundle:
         raise ConfigError(f"{model} is of {recipe.bundle!r}, not of {name!r}: use its bundle")
 
 
-def can_hold(key: str, parser: ConfigParser) -> bool:
-    """Whether a key is in the configuration, or may be added to a section that is."""
-    section = key.rpartition("#")[0]
-    return key in parser or (section != "" and section in parser)
-
-
-def input_shape(bundle_root: Path) -> tuple[int, ...]:
+def input_shape(bundle_root: Path, parser: ConfigParser) -> tuple[int, ...]:
     """Shape of one example input, (1, C, ...), from ``metadata.json``'s network data format.
+
+    The network of a recipe may take neighbouring slices, or volumes: channels and axes are those of
+    the ``network_def`` of the configuration, where that has them.
 
     Raises:
         ConfigError: when the metadata lacks it.
@@ -236,37 +171,16 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
     from monai.bundle.scripts import _get_fake_spatial_shape
 
     try:
-        image = read_metadata(bundle_root)["network_data_format"]["inputs"]["image"]
-        spatial = _get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64)
-        return (1, int(image["num_channels"]), *spatial)
+        image = read_keys(bundle_root / METADATA)["network_data_format"]["inputs"]["image"]
+        spatial = list(_get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64))
+        channels = int(image["num_channels"])
     except (ValueError, KeyError) as error:
         file = bundle_root / METADATA
         fault = "must give network_data_format.inputs.image with its shape"
         raise ConfigError(f"{file} {fault}: {error!r}") from error
-
-
-def network_shape(bundle_root: Path, parser: ConfigParser) -> tuple[int, ...]:
-    """As :func:`input_shape`, with the channels and axes of the ``network_def`` of a configuration.
-
-    The network of a recipe may take neighbouring slices, or volumes.
-    """
-    shape = input_shape(bundle_root)
-    channels = int(parsed_value(parser, "network_def#in_channels", shape[1]))
-    axes = int(parsed_value(parser, "network_def#spatial_dims", len(shape) - 2))
-    spatial = [*shape[2:], *[LEAST_DEPTH] * axes][:axes]
-    return (1, channels, *spatial)
-
-
-def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides that describe a site's files, which its check must know.
-
-    These are ``values`` of pixels, whether pictures are ``stereo``, and the ``field_of_view``.
-
-    >>> settings_of_files({"values": None, "stereo": False, "size": [64, 64]})
-    {'stereo': False}
-    """
-    given = {name: overrides.get(name) for name in ("values", "stereo", "field_of_view")}
-    return {name: value for name, value in given.items() if value not in (None, {})}
+    channels = int(parser.get_parsed_content("network_def#in_channels", default=channels))
+    axes = int(parser.get_parsed_content("network_def#spatial_dims", default=len(spatial)))
+    return (1, channels, *[*spatial, *[LEAST_DEPTH] * axes][:axes])
 
 
 @contextmanager

@@ -4,28 +4,28 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monai_fairfl import __version__
-from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.checks import check_start
-from monai_fairfl.bundle.initial import bundle_recipe, digests_of_configs, initial_model
+from monai_fairfl.bundle import checks, configuration
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.settings import Settings, SiteSettings, rows_of
-from monai_fairfl.bundle.site import bundle_client, closing_measurements, listed_cases
-from monai_fairfl.bundle.sites import chosen_sites
+from monai_fairfl.bundle.site import (
+    OF_FILES,
+    bundle_client,
+    chosen_sites,
+    closing_measurements,
+    listed_cases,
+)
 from monai_fairfl.bundle.trainings import Jobs, Training, attempted, deal_out, failure_of
 from monai_fairfl.bundle.valuing import RunsValuer
-from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.guards.registry import config_of, guards_of
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -37,12 +37,14 @@ from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out, prepare
-from monai_fairfl.utils.arguments import LEAD, one_or_several
+from monai_fairfl.utils.arguments import LEAD, check_value, one_or_several
+from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
-from monai_fairfl.valuation import RunValuation
+from monai_fairfl.valuation import Retraining, RunValuation
+from monai_fairfl.valuation.run import check_valuations
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.comparison import Comparison
@@ -92,6 +94,12 @@ class BundleFederation(Observer):
     """Name of a configuration file of the bundle -> SHA-256."""
     recipe: ModelRecipe | None
     """Of the models; ``None`` where the bundle declares none."""
+    of_sites: dict[str, SiteSettings]
+    """Site -> the settings of all sites with what this one adds."""
+    datalists: dict[str, Path]
+    """Site -> the list that says which of its cases train, validate and test."""
+    config: dict[str, Any]
+    """What was asked for, which a resumed run compares (``resuming.check_training``)."""
     digests: dict[str, list[str]]
     """Site -> digests of its cases, which only the check of its files knows."""
 
@@ -107,7 +115,8 @@ class BundleFederation(Observer):
         given |= {"bundle_root": bundle_root, "sites_root": sites_root, "rounds": rounds}
         given |= {"strategies": one_or_several(strategies), "run_dir": run_dir}
         if given.get("full_run", "bundle") == "bundle":
-            given["full_run"] = configuration.full_run_of(Path(bundle_root))
+            of_bundle = configuration.read_keys(Path(bundle_root) / configuration.FEDERATE)
+            given["full_run"] = of_bundle.get("full_run")
         if given.get("final") is None:
             given["final"] = closing_measurements(bundle_root)
         if callable(groups := given.get("groups")):
@@ -115,16 +124,34 @@ class BundleFederation(Observer):
             chosen, any_folder = given.get("site_names"), bool(given.get("any_folder"))
             own = given.get("sites") or {}
             given["groups"] = groups(list(chosen_sites(sites_root, chosen, own, any_folder)))
-        self.settings: Settings = made(Settings, [], given)
+        settings: Settings = made(Settings, [], given)
+        self.settings = settings
+        if settings.jobs not in (None, "auto"):
+            check_value("jobs, if not 'auto',", settings.jobs, "int", "[1, inf)")
         self.strategies = [strategy_of(one) for one in self.settings.strategies]
         self.names = [strategy.name for strategy in self.strategies]
-        self.valuations = one_or_several(self.settings.valuations)
+        self.valuations = one_or_several(settings.valuations)
         for valuation in self.valuations:
             if not isinstance(valuation, RunValuation):
                 raise ConfigError(f"valuations must be objects or mappings, got {valuation!r}")
-        self.guards = guards_of(self.settings.guards)
-        self.jobs = Jobs(self.settings.jobs, self.settings.devices or [self.settings.device])
+        self.guards = guards_of(settings.guards)
+        self.jobs = Jobs(settings.jobs, settings.devices or [settings.device])
         self.bundle_root, self.run_dir = Path(bundle_root), Path(run_dir)
+        # A single run lies in run_dir, several below it.
+        self.folders = {name: self.run_dir / name for name in self.names}
+        if len(self.names) == 1:
+            self.folders = {self.names[0]: self.run_dir}
+        # The folder of the models that sites trained alone; None: nobody did.
+        self.trained_alone: Path | None = None
+        if settings.trained_alone is not None:
+            self.trained_alone = Path(settings.trained_alone)
+            if not settings.adapt_epochs:
+                fix = "needs adapt_epochs, such as 10"
+                raise ConfigError(f"trained_alone {settings.trained_alone} {fix}")
+        elif len(self.names) > 1:
+            for strategy in self.strategies:
+                if isinstance(strategy, Standalone):
+                    self.trained_alone = self.folders[strategy.name] / "models"
 
     @classmethod
     def from_config(
@@ -204,16 +231,6 @@ class BundleFederation(Observer):
 
     # ---- before anything is trained
 
-    def check_settings(self) -> None:
-        """Check settings, folders and data, as :meth:`run` does before it trains.
-
-        Raises:
-            FairFLError: if there is a fault; it names the setting, the site or the file, and the
-                fix.
-        """
-        self.read_settings()
-        self.digests = check_start(self)
-
     def read_settings(self) -> None:
         """Find the sites and the bundle's files: all that is known before the checks.
 
@@ -227,55 +244,69 @@ class BundleFederation(Observer):
         if len(set(grouped)) < len(grouped) or not self.sites.keys() >= set(grouped):
             known = list(self.sites)
             raise ConfigError(f"groups must name sites of {known}, each once, got {given.groups}")
-        configs = resuming.config_files({"config": given.config, "sites": given.sites})
-        self.files = digests_of_configs(self.bundle_root, configs)
+        self.of_sites, self.datalists = {}, {}
+        for name in self.sites:
+            self.of_sites[name] = of_site = given.for_site(given.sites.get(name, {}))
+            own = of_site.overrides.get("datalist_file")
+            self.datalists[name] = Path(own or self.run_dir / "datalists" / f"{name}.json")
         settings = (given, given.sites, given.full_run)
-        self.recipe = bundle_recipe(self.bundle_root, *settings, self.files)
+        self.recipe, self.files = bundle_recipe(self.bundle_root, *settings)
+        self.config = {name: getattr(given, name) for name in AT_A_GLANCE} | {
+            "package": __version__,
+            "bundle": self.bundle_root.absolute().name,
+            "files": self.files,
+            "strategies": list(dict.fromkeys([*resuming.compared(self.run_dir), *self.names])),
+            "sites": {name: given.sites.get(name, {}) for name in self.sites},
+            "data": {name: str(folder) for name, folder in self.sites.items()},
+            "device": ", ".join(dict.fromkeys(self.jobs.devices)),
+        }
 
-    # ---- the runs: folders
+    def check_settings(self) -> None:
+        """Find everything that is wrong before hours of training are spent.
 
-    def folder_of(self, strategy: str) -> Path:
-        """The folder of a strategy's run: a single one lies in ``run_dir``, several below it."""
-        return self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy
-
-    def used(self) -> list[Path]:
-        """Folders that hold a run which goes on, or with which the new runs are compared.
-
-        A run of a comparison that is not to run now is one of them.
+        Raises:
+            FairFLError: if there is a fault; it names the setting, the site or the file, and the
+                fix.
         """
-        if resuming.begun(self.run_dir):
-            return [self.run_dir]
-        return [self.run_dir / name for name in resuming.compared(self.run_dir, self.names)]
+        self.read_settings()
+        settings, names, valuations = self.settings, list(self.sites), self.valuations
 
-    @property
-    def trained_alone(self) -> Path | None:
-        """The folder of the models that sites trained alone; ``None``: nobody did."""
-        if self.settings.trained_alone is not None:
-            return Path(self.settings.trained_alone)
-        for strategy in self.strategies:
-            if isinstance(strategy, Standalone) and len(self.strategies) > 1:
-                return self.folder_of(strategy.name) / "models"
-        return None
+        # The settings and the bundle's files.
+        for device in self.jobs.devices:
+            require_device(device)
+        train = configuration.train_config(self.bundle_root, settings.overrides, settings.config)
+        checks.check_strategies(self.strategies, names, train, settings)
+        for valuation in valuations:
+            if isinstance(valuation, Retraining) and valuation.strategy is not None:
+                # It could train all sites, too.
+                checks.check_strategies([valuation.strategy], names, train, settings)
+        federated = any(not isinstance(strategy, Standalone) for strategy in self.strategies)
+        if settings.adapt_fuse and federated and self.trained_alone is None:
+            raise ConfigError("adapt_fuse needs Standalone among the strategies, or trained_alone")
+        if valuations:
+            check_valuations(valuations, self.bundle_root, names, settings.keywords())
+
+        used = checks.check_run_dir(self)
+
+        # Each site's images can be read, are those of the runs that go on, and are enough.
+        self.digests = {}
+        if settings.check is not None:
+            calls = {}
+            for name, folder in self.sites.items():
+                own = self.of_sites[name].overrides
+                given = {key: own[key] for key in OF_FILES if own.get(key) is not None}
+                calls[name] = partial(settings.check, str(folder), **given)
+            self.digests = checks.check_sites(self.sites, calls)
+        if used:
+            resuming.require_same_cases(self.run_dir / "datalists", self.digests)
+        for name, file in self.datalists.items():
+            if file.exists() and self.listed(name).get("training") == []:
+                # Its site would answer with an error in every round, and the others would go on.
+                raise DataError(f"{file} lists no training case: add some, or leave {name} out")
+        if settings.adapt_epochs and self.trained_alone is not None:
+            checks.check_trained_alone(self, self.trained_alone)
 
     # ---- sites
-
-    def settings_of(self, name: str) -> SiteSettings:
-        """The settings of all sites with what this one adds."""
-        return self.settings.for_site(self.settings.sites.get(name, {}))
-
-    def datalist_of(self, name: str) -> Path:
-        """The list that says which case of a site trains, validates and tests.
-
-        It is the one that the settings of the site name, else that of the run.
-        """
-        own = self.settings_of(name).overrides.get("datalist_file")
-        return Path(own or self.run_dir / "datalists" / f"{name}.json")
-
-    def check_site(self, name: str, folder: Path) -> Any:
-        """Run the bundle's check on a site's folder, with what its overrides set of the files."""
-        overrides = self.settings_of(name).overrides
-        assert self.settings.check is not None
-        return self.settings.check(str(folder), **configuration.settings_of_files(overrides))
 
     def listed(self, name: str, file: Path | None = None) -> dict[str, list[CaseFiles]]:
         """The cases of a site in these runs, by part; none where the bundle has no data list.
@@ -284,55 +315,44 @@ class BundleFederation(Observer):
             name: of the site.
             file: gets the list; ``None``: that of the runs is read where it is there.
         """
-        of_site, known = self.settings_of(name), self.datalist_of(name)
-        if file is None and known.exists():
-            file = known
-        given = (of_site.config, of_site.overrides, file)
+        if file is None and self.datalists[name].exists():
+            file = self.datalists[name]
+        given = (self.of_sites[name].config, self.of_sites[name].overrides, file)
         try:
             return listed_cases(self.sites[name], self.bundle_root, *given)
         except ConfigError:
             return {}
 
-    def client_maker(self, name: str, folder: Path, device: str) -> Callable[[], FairMonaiAlgo]:
-        """Makes a site's client, here or in another process.
-
-        Args:
-            name: of the site.
-            folder: of the run.
-            device: for its training.
-        """
-        alone = ""
-        models = self.trained_alone
-        # A site whose file is not there says so when it looks for it.
-        if self.settings.adapt_epochs and models is not None and models.parent != folder:
-            alone = str((models / f"{name}.pt").absolute())
-        return partial(
-            bundle_client,
-            self.bundle_root,
-            name,
-            folder / "sites" / name,
-            dataset_dir=self.sites[name],
-            datalist_file=self.datalist_of(name),
-            groups=self.settings.groups,
-            rounds=self.settings.rounds,
-            **{**self.settings_of(name).of_client(), "device": device, "alone": alone},
-        )
-
-    def transport(self, folder: Path, names: Sequence[str]) -> Transport:
+    def transport(self, folder: Path, names: Sequence[str], jobs: Jobs) -> Transport:
         """Reaches the clients of some sites: in this process, or in several.
 
         Args:
             folder: of the run.
             names: of the sites.
+            jobs: processes and devices.
         """
-        number = self.jobs.workers(len(names), self.settings.threads)
+        number = jobs.workers(len(names), self.settings.threads)
         # How much a site has to do, roughly.
         files = {name: 1 + sum(1 for _ in self.sites[name].rglob("*")) for name in names}
         places = dealt_out(files, number) if number > 1 else dict.fromkeys(names, 0)
-        devices = self.jobs.devices_of(number)
-        clients = {}
+        models = self.trained_alone if self.settings.adapt_epochs else None
+        clients, devices = {}, jobs.devices
         for name in names:
-            clients[name] = self.client_maker(name, folder, devices[places[name]])
+            given = {**vars(self.of_sites[name]), "device": devices[places[name] % len(devices)]}
+            # A site whose file is not there says so when it looks for it.
+            if models is not None and models.parent != folder:
+                given["alone"] = str((models / f"{name}.pt").absolute())
+            clients[name] = partial(
+                bundle_client,
+                self.bundle_root,
+                name,
+                folder / "sites" / name,
+                dataset_dir=self.sites[name],
+                datalist_file=self.datalists[name],
+                groups=self.settings.groups,
+                rounds=self.settings.rounds,
+                **given,
+            )
         return InProcess(clients) if number == 1 else WorkerClients(clients, places)
 
     # ---- the model
@@ -346,7 +366,7 @@ class BundleFederation(Observer):
     # ---- a run
 
     def federation(
-        self, strategy: Strategy, folder: Path, names: Sequence[str], **changes: Any
+        self, strategy: Strategy, folder: Path, names: Sequence[str], jobs: Jobs, **changes: Any
     ) -> Federation:
         """A federation of some sites.
 
@@ -354,60 +374,26 @@ class BundleFederation(Observer):
             strategy: of the run.
             folder: of the run.
             names: of the sites.
+            jobs: processes and devices.
             changes: arguments of the federation in place of those of the run.
         """
         arguments = {"guards": self.guards, "recipe": self.recipe, **self.settings.keywords()}
         return Federation(
             strategy,
-            self.transport(folder, names),
+            self.transport(folder, names, jobs),
             initial=self.first_model,
             run_dir=folder,
             **{**arguments, **changes},
         )
 
-    def for_turn(self, turn: Turn) -> BundleFederation:
-        """This federation with the processes and devices that a turn allows."""
-        found = copy.copy(self)
-        # What a process that ended has left is gone on with.
-        resume = self.settings.resume or turn.again
-        found.settings = replace(self.settings, resume=resume)
-        found.jobs = Jobs(turn.jobs, turn.devices)
-        return found
-
     def run_strategy(self, strategy: Strategy, turn: Turn) -> History:
         """Train the run of one strategy; nothing is checked again."""
-        folder = self.folder_of(strategy.name)
-        runs = self.for_turn(turn)
-        federation = runs.federation(strategy, folder, [*self.sites], observer=self)
+        folder, jobs = self.folders[strategy.name], Jobs(turn.jobs, turn.devices)
+        federation = self.federation(strategy, folder, [*self.sites], jobs, observer=self)
+        # What a process that ended has left is gone on with.
+        resume = self.settings.resume or turn.again
         with stopping_on_signals(federation.stop), quiet():
-            return federation.run(runs.settings.resume and resuming.begun(folder))
-
-    # ---- what is there before anything is trained
-
-    def config(self) -> dict[str, Any]:
-        """What was asked for, and the hashes of the bundle's files.
-
-        A resumed run compares its own with it (:func:`~monai_fairfl.run.resuming.check_training`).
-        """
-        config = {name: getattr(self.settings, name) for name in AT_A_GLANCE}
-        return config | {
-            "package": __version__,
-            "bundle": self.bundle_root.absolute().name,
-            "files": self.files,
-            "strategies": list(dict.fromkeys([*resuming.compared(self.run_dir), *self.names])),
-            "sites": {name: self.settings.sites.get(name, {}) for name in self.sites},
-            "data": {name: str(folder) for name, folder in self.sites.items()},
-            "device": ", ".join(dict.fromkeys(self.jobs.devices)),
-        }
-
-    def digest_of_training(self) -> str:
-        """A digest of all that decides what a coalition trains: other settings, another digest."""
-        config = self.config()
-        decides = {name: config[name] for name in ("files", "sites", "data", "rounds", "device")}
-        decides |= {"initial": self.settings.initial, "guards": config_of(self.guards)}
-        decides |= self.settings.training() | self.settings.compared()
-        text = json.dumps(decides, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+            return federation.run(resume and resuming.begun(folder))
 
     def run_started(self) -> None:
         """Write ``settings.json``, which the report reads, too, and digests of the sites' cases.
@@ -424,7 +410,7 @@ class BundleFederation(Observer):
             keys["check"] = "$None"  # MONAI leaves out a plain null
         if settings.guards is not None:
             keys["guards"] = config_of(self.guards)
-        config = {**self.config(), "keys": keys}
+        config = {**self.config, "keys": keys}
         files = resuming.files_to_write(self.run_dir / "datalists", self.digests)
         files[self.run_dir / resuming.SETTINGS] = json.dumps(config, indent=4, default=str).encode()
         for file, content in files.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -49,7 +49,6 @@ def initial_model(
     (1297, ('output_block.conv.conv', 0))
     """
     root = Path(bundle_root)
-    configuration.make_scripts_importable(root)
     parser = configuration.train_config(root, overrides or {}, config)
     try:
         network = parser.get_parsed_content("network_def")
@@ -58,8 +57,7 @@ def initial_model(
         raise ConfigError(
             f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}"
         ) from error
-    shape = configuration.network_shape(root, parser)
-    spec = read_spec(network, torch.zeros(shape))
+    spec = read_spec(network, torch.zeros(configuration.input_shape(root, parser)))
     if file is not None:
         try:
             network.load_state_dict(state_of_file(file))
@@ -73,9 +71,8 @@ def bundle_recipe(
     everybody: SiteSettings,
     sites: Mapping[str, Mapping[str, Any]],
     full_run: Mapping[str, Any] | None,
-    digests: Mapping[str, str],
-) -> ModelRecipe | None:
-    """The recipe of the models that a federation of this bundle trains.
+) -> tuple[ModelRecipe | None, dict[str, str]]:
+    """The recipe of the models that a federation of this bundle trains, and its files.
 
     Args:
         root: of the bundle; its configuration declares the recipe under the key ``recipe``.
@@ -83,39 +80,52 @@ def bundle_recipe(
         sites: site -> its own overrides, and ``"config"``, its own files. The values that a site
             trains with instead of those of all go into the recipe.
         full_run: of the bundle, its ``rounds`` and ``local_epochs``; ``None``: it names none.
-        digests: as of :func:`digests_of_configs`.
 
     Returns:
-        The recipe; ``None`` where the bundle declares none.
+        The recipe, ``None`` where the bundle declares none; and name -> SHA-256 of the files that
+        decide training and scores, for a run's ``settings.json``. Those that lie elsewhere than in
+        the bundle's ``configs`` are named as they are in the settings.
 
     Raises:
         ConfigError: as :func:`~monai_fairfl.bundle.configuration.train_config`.
     """
-    recipe = _declared_recipe(root, everybody)
+    names: list[str] = []
+    recipes: list[ModelRecipe | None] = []
+    for additions in ({}, *sites.values()):
+        given = everybody.for_site(additions)
+        names += given.config
+        parser = configuration.train_config(root, given.overrides, given.config)
+        parser["bundle_root"] = str(root)
+        recipes.append(parser.get_parsed_content("recipe", default=None))
+    names = list(dict.fromkeys([*names, *evaluation_files(root)]))
+    digests = {name: sha256_of(root / name) for name in names}
+    files = {}
+    for name, digest in digests.items():
+        files[Path(name).name if Path(name).parent == Path("configs") else name] = digest
+
+    recipe = recipes[0]
+    if recipe is None:
+        return None, files
     values_of_sites = {}
-    for site, additions in sites.items():
-        of_site = _declared_recipe(root, everybody.for_site(additions))
-        if recipe is None or of_site is None:
-            continue
-        own = {k: value for k, value in of_site.values.items() if value != recipe.values.get(k)}
+    for site, of_site in zip(sites, recipes[1:], strict=True):
+        known = {} if of_site is None else of_site.values
+        own = {key: known[key] for key in known if known[key] != recipe.values.get(key)}
         if own:
             values_of_sites[site] = own
-    if recipe is None:
-        return None
-    files = {name: digests.get(name) or digests[Path(name).name] for name in everybody.config}
-    recipe = replace(recipe, files=files, sites=values_of_sites)
+    of_all = {name: digests[name] for name in everybody.config}
+    recipe = replace(recipe, files=of_all, sites=values_of_sites)
     training: dict[str, Any] = {}
     if not recipe.values:
         # Which values decide what a model gives is not known: whatever was given may.
-        given = {site: _given_values(additions) for site, additions in sites.items()}
+        by_site = {site: _given_values(additions) for site, additions in sites.items()}
         training["overrides"] = _given_values(everybody.overrides)
-        training["overrides_of_sites"] = {site: own for site, own in given.items() if own}
+        training["overrides_of_sites"] = {site: own for site, own in by_site.items() if own}
     training = {name: values for name, values in training.items() if values}
     training["local_epochs"] = everybody.local_epochs
     full = FullRun.read(full_run)
     if full is not None:
         training["full_run"] = {"rounds": full.rounds, "local_epochs": full.local_epochs}
-    return recipe.trained(**training)
+    return recipe.trained(**training), files
 
 
 def _given_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,26 +133,3 @@ def _given_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
     names = [name for name in overrides if not name.startswith("split_")]
     of_files = ("config", "dataset_dir", "datalist_file")
     return {n: overrides[n] for n in names if n not in of_files and not acts(overrides[n])}
-
-
-def _declared_recipe(root: Path, settings: SiteSettings) -> ModelRecipe | None:
-    """The recipe that a configuration declares; ``None`` where it declares none."""
-    parser = configuration.train_config(root, settings.overrides, settings.config)
-    parser["bundle_root"] = str(root)
-    return cast(ModelRecipe | None, configuration.parsed_value(parser, "recipe"))
-
-
-def digests_of_configs(bundle_root: Path, config: Sequence[str] = ()) -> dict[str, str]:
-    """Name -> SHA-256 of the files that decide training and scores, for a run's ``settings.json``.
-
-    Args:
-        bundle_root: the bundle.
-        config: files of the training's configuration, relative to the bundle; those that lie
-            elsewhere than in its ``configs`` are named as they are here.
-    """
-    files = {}
-    for name in [*config, *evaluation_files(bundle_root)]:
-        file = bundle_root / name
-        if file.is_file():
-            files[file.name if Path(name).parent == Path("configs") else name] = sha256_of(file)
-    return files

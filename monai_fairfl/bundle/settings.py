@@ -8,7 +8,7 @@ A row is here, in :class:`SiteSettings`, or in :class:`~monai_fairfl.server.sett
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from monai_fairfl.utils.arguments import (
     LEAD,
     SITE,
     Checked,
-    check_value,
     marked,
     one_or_several,
     setting,
@@ -46,6 +45,10 @@ GROUPS = (DATA, TRAINING, PROCESSES, METHOD, LAST_MILE, SERVER, EVALUATION, OUTP
 
 ANYBODY = (LEAD, JOB, SITE)
 ALL = (*ANYBODY, BUNDLE)
+
+QUICK = Path("configs", "quick.json")
+"""A bundle's overlay of ``federate.json`` for a first look of minutes, in its folder: fewer rounds,
+smaller images, a smaller network."""
 
 BEST_DEVICE = "$'cuda' if torch.cuda.is_available() else 'cpu'"
 
@@ -91,12 +94,9 @@ class SiteSettings(Checked):
         """
         # The folder is written as the bundle's own paths need it.
         own = {key: additions[key] for key in additions if key not in ("config", "dataset_dir")}
-        config = additions.get("config", self.config)
-        return replace(self, config=config, overrides={**self.overrides, **own})
-
-    def of_client(self) -> dict[str, Any]:
-        """The settings that a client has under any engine."""
-        return {row.name: getattr(self, row.name) for row in fields(SiteSettings)}
+        given = {row.name: getattr(self, row.name) for row in fields(SiteSettings)}
+        given["config"] = additions.get("config", self.config)
+        return SiteSettings(**{**given, "overrides": {**self.overrides, **own}})
 
     def training(self) -> dict[str, Any]:
         """The settings that decide what a site trains."""
@@ -185,13 +185,6 @@ class Settings(SiteSettings, RunSettings):
     report: bool = setting(True, OUTPUT, FREE, by=(LEAD,))
     share_cases: bool = setting(False, OUTPUT, FREE, by=(LEAD,))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.jobs not in (None, "auto"):
-            check_value("jobs, if not 'auto',", self.jobs, "int", "[1, inf)")
-        if self.trained_alone is not None and not self.adapt_epochs:
-            raise ConfigError(f"trained_alone {self.trained_alone} needs adapt_epochs, such as 10")
-
 
 def rows_of(who: str, kind: type[Checked] = Settings) -> dict[str, Field[Any]]:
     """Name -> row of the settings that somebody may set, by their groups.
@@ -247,11 +240,3 @@ def recipe_file(bundle: Path, name: str) -> Path:
     if name not in files:
         raise ConfigError(f"{bundle} has the recipes {sorted(files)}, and not --recipe {name!r}")
     return files[name]
-
-
-def quick_file(bundle: Path) -> Path:
-    """The bundle's overlay of ``federate.json`` for a first look of minutes.
-
-    It has fewer rounds, smaller images and a smaller network.
-    """
-    return bundle / "configs" / "quick.json"

@@ -13,6 +13,10 @@ from monai_fairfl.errors import ConfigError
 TRAIN: tuple[str, ...] = ("configs/train.json",)
 """Files of a bundle's training configuration, where nobody names others."""
 
+# Inside an installed wheel, else at the top of the checkout.
+_INSTALLED = Path(__file__).parents[1] / "_bundles"
+HOME = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "bundles"
+
 # a site's own weights and caches stay at home
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*")
 
@@ -23,7 +27,7 @@ def bundle_names() -> list[str]:
     >>> "prostate_mri_segmentation" in bundle_names()
     True
     """
-    return sorted(path.parent.parent.name for path in _home().glob("*/configs/metadata.json"))
+    return sorted(path.parent.parent.name for path in HOME.glob("*/configs/metadata.json"))
 
 
 def find_bundle(name: str) -> Path:
@@ -40,14 +44,12 @@ def find_bundle(name: str) -> Path:
     >>> find_bundle("prostat")
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.ConfigError: no shipped bundle has the name 'prostat': the ...
+    monai_fairfl.errors.ConfigError: no shipped bundle has the name 'prostat': there ...
     """
-    if name not in bundle_names():
-        known = bundle_names()
-        raise ConfigError(
-            f"no shipped bundle has the name {name!r}: the shipped bundles are {known}"
-        )
-    return _home() / name
+    root = HOME / name
+    if not (root / "configs" / "metadata.json").is_file():
+        raise ConfigError(f"no shipped bundle has the name {name!r}: there are {bundle_names()}")
+    return root
 
 
 def locate_bundle(bundle: str) -> Path:
@@ -69,7 +71,9 @@ def locate_bundle(bundle: str) -> Path:
     ...
     monai_fairfl.errors.ConfigError: bundle '/nowhere' is neither a folder with configs/ here ...
     """
-    root = _home() / bundle if bundle in bundle_names() else Path(bundle).absolute()
+    root = HOME / bundle
+    if not (root / "configs").is_dir():
+        root = Path(bundle).absolute()
     if not (root / "configs").is_dir():
         raise ConfigError(
             f"bundle {bundle!r} is neither a folder with configs/ here nor one of {bundle_names()}"
@@ -105,10 +109,3 @@ def check_new(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is there already, and is no empty folder: name a new one")
-
-
-def _home() -> Path:
-    """The folder of the bundles: inside an installed wheel, else at the top of the checkout."""
-    package = Path(__file__).parents[1]
-    installed = package / "_bundles"
-    return installed if installed.is_dir() else package.parent / "bundles"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site of a federation: its client, made of a bundle, its own data and plain settings."""
+"""The sites of a federation: which take part, and the client of each, of a bundle and its data."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.checks import check_cases
-from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
-from monai_fairfl.utils.files import private_folder
+from monai_fairfl.data.layouts import CaseFiles, folders_in, site_folders
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean, in_words
+from monai_fairfl.utils.arguments import one_or_several
+from monai_fairfl.utils.files import private_folder, safe_name
 from monai_fairfl.utils.named_classes import made
 
 EVALUATE = "configs/evaluate.json"
 
 FEDERATED_EVALUATE = "configs/federated_evaluate.json"
 """What comes after ``evaluate.json`` in a federation, where the bundle was adopted."""
+
+OF_FILES = ("values", "stereo", "field_of_view")
+"""Keys of a training that describe a site's files, which its check must know: values of pixels,
+whether pictures are two views, and what of a slice the network sees."""
 
 HD95 = "validate#additional_metrics#hd95"
 """Key of the metric of boundaries in ``evaluate.json``."""
@@ -125,7 +130,6 @@ def bundle_client(
         arguments["dataset_dir"] = configuration.data_folder_of(keys, dataset_dir)
     arguments.update(chosen.overrides)
     evaluation = evaluation_files(root)
-    configuration.make_scripts_importable(root)
     return FairMonaiAlgo(
         str(root),
         folder / "state",
@@ -157,12 +161,13 @@ def check_files(
     Raises:
         DataError: naming each file and fix.
     """
-    keys = configuration.read_keys(bundle_root / configuration.FEDERATE, must=False)
+    keys = configuration.read_keys(bundle_root / configuration.FEDERATE)
     parser = ConfigParser({**keys, "bundle_root": str(bundle_root)})
-    check = configuration.parsed_value(parser, "check")
+    check = parser.get_parsed_content("check", default=None)
     if check is None:
         return
-    given = configuration.settings_of_files(overrides)
+    known = [name for name in OF_FILES if overrides.get(name) is not None]
+    given: dict[str, Any] = {name: overrides[name] for name in known}
     if cases is not None:
         given["cases"] = cases
     # A check of somebody else's may not take these.
@@ -205,3 +210,67 @@ def listed_cases(
         if isinstance(error.__cause__, FairFLError):
             raise error.__cause__ from error
         raise DataError(f"{site_dir}: its cases cannot be listed: {in_words(error)}") from error
+
+
+# ---- the sites that take part
+
+
+def chosen_sites(
+    sites_root: str | Path,
+    chosen: str | Sequence[str] | None,
+    sites: Mapping[str, Mapping[str, Any]],
+    any_folder: bool = False,
+) -> dict[str, Path]:
+    """The sites that take part, sorted -> folder of each one's images.
+
+    Args:
+        sites_root: one folder per site.
+        chosen: names of those that take part, or the name of a single one; ``None``: all.
+        sites: site -> its additions, such as its ``dataset_dir``.
+        any_folder: as of :func:`data_folders`.
+
+    Raises:
+        ConfigError: when the folder is missing or empty, none is chosen or one twice, or a chosen
+            or configured site has no data there.
+    """
+    known = data_folders(Path(sites_root), any_folder)
+    for name, additions in sites.items():
+        if "dataset_dir" in additions:
+            known[name] = Path(additions["dataset_dir"])
+    if not known:
+        fix = "give a folder with one folder per hospital"
+        raise ConfigError(f"sites_root {sites_root} holds no site: {fix}")
+    names = list(known) if chosen is None else one_or_several(chosen)
+    # One that is named twice would train and weigh twice.
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"site_names must name one site or more, each once, got {names}")
+    for name in [*names, *sites]:
+        if name not in known:
+            where = f"site {name!r} has no folder in {sites_root}"
+            raise ConfigError(f"{where}{did_you_mean(str(name), known)}")
+        safe_name(name, "the name of the hospital's folder")
+    return {name: known[name].absolute() for name in sorted(names)}
+
+
+def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
+    """Where each site's data is: what its ``dataset_dir`` must be.
+
+    An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
+    federation without it. So is one with hidden files only.
+
+    Args:
+        sites_root: one folder per site.
+        any_folder: every folder is a site, whatever it holds, since the bundle lists its own files;
+            else those whose layout is known.
+    """
+    if not sites_root.is_dir():
+        return {}
+    folders = {path.name: path for path in folders_in(sites_root)}
+    if any_folder:
+        return folders
+    found = site_folders(sites_root, must=False)
+    # Beside data lists, a folder is no site.
+    if not any(path.is_file() for path in found.values()):
+        empty = {name: path for name, path in folders.items() if not any(path.glob("[!.]*"))}
+        found.update(empty)
+    return found

@@ -66,8 +66,8 @@ class Jobs:
             GPUs one for each.
         devices: worker 0 takes the first, worker 1 the second, and so on, in turn.
 
-    >>> Jobs(3, ["cuda:0", "cuda:1"]).devices_of(3)
-    ['cuda:0', 'cuda:1', 'cuda:0']
+    >>> Jobs(4, ["cpu"]).workers(most=3, threads=1)
+    3
     """
 
     number: int | str | None
@@ -79,9 +79,6 @@ class Jobs:
         Args:
             most: such as the sites of all runs; more workers would have nothing to do.
             threads: torch threads of each worker.
-
-        >>> Jobs(4, ["cpu"]).workers(most=3, threads=1)
-        3
         """
         if isinstance(self.number, int):
             return min(most, self.number)
@@ -91,10 +88,6 @@ class Jobs:
         by_cores = usable_cores() // threads
         by_memory = free_memory() // MEMORY_OF_A_WORKER
         return max(1, min(most, by_cores, by_memory))
-
-    def devices_of(self, workers: int) -> list[str]:
-        """The devices of so many workers, in their order."""
-        return [self.devices[number % len(self.devices)] for number in range(workers)]
 
 
 # ---- several runs
@@ -140,34 +133,26 @@ class RunsDisplay(Status):
         self.ended = len(done)
         self.began = time.monotonic()
 
-    def round_done(self, title: str, done: int) -> None:
-        """A run begins or goes on, or has finished another round.
+    def round_done(self, title: str, done: int, outcome: str = "") -> None:
+        """A run begins or goes on, has finished another round, or has ended.
 
         Args:
             title: of the run.
             done: its rounds that are done.
+            outcome: of a run that has ended.
         """
         if title not in self.done:
             self.before += done
         self.done[title] = done
-        self._show(f"{title}: round {done}/{self.rounds[title]}")
-
-    def run_ended(self, title: str, result: Any = None) -> None:
-        """A run is done, or :class:`~monai_fairfl.transports.workers.Failed`."""
-        self.ended += 1
-        self.done[title] = self.rounds[title]
-        outcome = f" failed: {result.reason}" if isinstance(result, Failed) else ": done"
-        self._show(f"{title}{outcome}", is_due=True)
-
-    def _show(self, news: str, is_due: bool = False) -> None:
-        """Show news in the line of a terminal, or as a line of their own where that is due."""
+        self.ended += bool(outcome)
+        news = title + (outcome or f": round {done}/{self.rounds[title]}")
         done, total = sum(self.done.values()), sum(self.rounds.values())
         if self.before < done < total:
             seconds = (time.monotonic() - self.began) / (done - self.before) * (total - done)
             news += f"; about {timedelta(seconds=max(1, round(seconds)))} left"
         text = f"{self.ended}/{len(self.rounds)} {self.unit}, {news}"
         self.update(escape(text))
-        if is_due or (not self.console.is_terminal and done - self.printed >= total / LINES):
+        if outcome or (not self.console.is_terminal and done - self.printed >= total / LINES):
             self.printed = done
             self.console.print(text, markup=False, soft_wrap=True)
 
@@ -228,15 +213,16 @@ def deal_out(
     def ended(title: str, result: Any) -> None:
         found[title] = result
         if display is not None and getattr(result, "finished", result) is not False:
-            display.run_ended(title, result)
+            outcome = f" failed: {result.reason}" if isinstance(result, Failed) else ": done"
+            display.round_done(title, rounds[title], outcome)
 
-    stopped = False
+    stopped, devices = False, [jobs.devices[each % len(jobs.devices)] for each in range(number)]
     with quiet(), display or nullcontext(), shown_on(None):
         for waits in (False, True):
             pieces = {title: run for title, run in everything.items() if todo[title].waits == waits}
             if pieces and not stopped:
                 shown = display.round_done if display else None
-                stopped = carry_out(pieces, number, jobs.devices_of(number), shown, ended)
+                stopped = carry_out(pieces, number, devices, shown, ended)
     return found, stopped
 
 

@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.bundle.initial import digests_of_configs
-from monai_fairfl.bundle.trainings import Training, deal_out, show_text
+from monai_fairfl.bundle.trainings import Jobs, Training, deal_out, show_text
 from monai_fairfl.errors import FederationError
+from monai_fairfl.guards.registry import config_of
 from monai_fairfl.messages import Weights
 from monai_fairfl.run.checkpoint import Checkpoints
 from monai_fairfl.server.federation import History
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from monai_fairfl.bundle.federation import BundleFederation
 
 STOPPED = "stopped; the same command with --resume True goes on"
+
+DECIDING = ("files", "sites", "data", "rounds", "device")
+"""Keys of ``settings.json`` that decide what a coalition trains."""
 
 TRAINING_ONLY: dict[str, Any] = {"evaluate": (), "final": (), "record_updates": False}
 TRAINING_ONLY |= {"adapt_epochs": 0, "adapt_fuse": False}
@@ -56,13 +61,20 @@ class RunsValuer:
             FederationError: when a run cannot be valued, or a training was stopped.
         """
         runs, names = self.runs, list(self.runs.sites)
-        retrained = runs.run_dir / "valuations" / f"retrained-{runs.digest_of_training()}"
-        evaluation = digests_of_configs(runs.bundle_root).get("evaluate.json", "")
+        # All that decides what a coalition trains: other settings, another folder.
+        decides = {name: runs.config[name] for name in DECIDING}
+        decides |= {"initial": runs.settings.initial, "guards": config_of(runs.guards)}
+        decides |= runs.settings.training() | runs.settings.compared()
+        text = json.dumps(decides, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        retrained = runs.run_dir / "valuations" / f"retrained-{digest}"
+        evaluation = runs.files.get("evaluate.json", "")
         with quiet(), torch_threads(runs.settings.threads):
             for history in self.histories:
                 folder = history.run_dir
                 expected, facts = runs.settings.expected({}), Facts(records=history.records)
-                panel = Panel(runs.transport(folder, names), names, expected=expected, facts=facts)
+                transport = runs.transport(folder, names, runs.jobs)
+                panel = Panel(transport, names, expected=expected, facts=facts)
                 trains = (self.train, retrained, self._train_ahead)
                 run = FinishedRun(folder, names, panel, *trains, evaluation, show_text)
                 try:
@@ -87,7 +99,7 @@ class RunsValuer:
         trainings = []
         for coalition, folder in coalitions.items():
             if coalition and self._model_of_finished_run(coalition, strategy or FedAvg()) is None:
-                work = partial(_train_apart, self, coalition, strategy, folder)
+                work = partial(self._train_apart, coalition, strategy, folder)
                 trainings.append(Training(folder.name, runs.settings.rounds, work))
         found, stopped = deal_out(trainings, runs.jobs, len(runs.sites), runs.settings.threads)
         if stopped:
@@ -96,13 +108,26 @@ class RunsValuer:
             if isinstance(result, Failed):
                 raise FederationError(f"coalition {title}: {result.reason}; use --resume True")
 
-    def train(self, coalition: frozenset[str], strategy: Strategy | None, folder: Path) -> Weights:
+    def _train_apart(
+        self, coalition: frozenset[str], strategy: Strategy | None, folder: Path, turn: Turn
+    ) -> None:
+        """Train one coalition to its end, so that its model is there when somebody asks for it."""
+        self.train(coalition, strategy, folder, Jobs(turn.jobs, turn.devices))
+
+    def train(
+        self,
+        coalition: frozenset[str],
+        strategy: Strategy | None,
+        folder: Path,
+        jobs: Jobs | None = None,
+    ) -> Weights:
         """The model that a coalition trains, in a federation that goes on where it was stopped.
 
         Args:
             coalition: names of its sites; without any, nothing is trained.
             strategy: with which they train; ``None``: FedAvg.
             folder: of the coalition's run.
+            jobs: processes and devices; ``None``: those of the runs.
 
         Raises:
             FederationError: when the training was stopped; it names the way to go on.
@@ -119,6 +144,7 @@ class RunsValuer:
             strategy,
             folder,
             sorted(coalition),
+            jobs or self.runs.jobs,
             **TRAINING_ONLY,
             min_clients=min(len(coalition), settings.clients_per_round or len(coalition)),
             samples={site: n for site, n in settings.samples.items() if site in coalition},
@@ -139,10 +165,3 @@ class RunsValuer:
                 checkpoint = Checkpoints(history.run_dir / "checkpoints").load()
                 return None if checkpoint is None else checkpoint.weights
         return None
-
-
-def _train_apart(
-    valuer: RunsValuer, coalition: frozenset[str], strategy: Any, folder: Path, turn: Turn
-) -> None:
-    """Train one coalition to its end, so that its model is there when somebody asks for it."""
-    replace(valuer, runs=valuer.runs.for_turn(turn)).train(coalition, strategy, folder)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.shipped import bundle_names, copy_bundle
-from monai_fairfl.bundle.sites import data_folders
+from monai_fairfl.bundle.site import data_folders
 from monai_fairfl.cli.answers import LOG, Answer, say
 from monai_fairfl.cli.running import federation_line
 from monai_fairfl.errors import ConfigError

@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from monai_fairfl.bundle import adaptation, configuration
 from monai_fairfl.bundle.adoption import listed_sites
 from monai_fairfl.bundle.checks import check_sites
 from monai_fairfl.bundle.shipped import TRAIN, bundle_names, find_bundle, locate_bundle
-from monai_fairfl.bundle.site import check_files, listed_cases
+from monai_fairfl.bundle.site import OF_FILES, check_files, listed_cases
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
 from monai_fairfl.cli.running import MonaiLine, output_into, written_overlay
 from monai_fairfl.data.datalist import cases_of_list
@@ -81,7 +82,7 @@ def find_model(
     if bundle is not None:
         return model, locate_bundle(bundle), recipe
     for shipped in map(find_bundle, bundle_names()):
-        if configuration.read_metadata(shipped).get("name") == recipe.bundle:
+        if configuration.read_keys(shipped / configuration.METADATA).get("name") == recipe.bundle:
             return model, shipped, recipe
     trained_by = recipe.bundle or "an unknown bundle, since it has no recipe"
     raise ConfigError(f"{model} was trained by {trained_by}: name its folder with --bundle")
@@ -134,7 +135,9 @@ def site_of_run(model: Path, site: str) -> Cases | None:
         if datalist.is_file() and (folder / SETTINGS).is_file():
             split = f"of the run, for images in {(config.get('data') or {}).get(site)}"
             overrides = {**(config.get("overrides") or {}), **own}
-            return Cases(datalist, split, configuration.settings_of_files(overrides))
+            return Cases(
+                datalist, split, {name: overrides[name] for name in OF_FILES if name in overrides}
+            )
     return None
 
 
@@ -159,9 +162,9 @@ def evaluate(args: argparse.Namespace) -> Answer:
     device = args.device or best_device()
     model, bundle, recipe = find_model(args.model, args.bundle, device)
     adopted = None
-    if configuration.takes_any_folder(bundle):
-        of_bundle = configuration.read_keys(bundle / configuration.FEDERATE)["config"]
-        adopted = list(recipe.files) or of_bundle
+    federate = configuration.read_keys(bundle / configuration.FEDERATE)
+    if federate.get("any_folder"):
+        adopted = list(recipe.files) or federate["config"]
         folders = listed_sites(data, bundle, adopted)
     else:
         folders = sites_at(data)
@@ -180,7 +183,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
         for site, folder in folders.items():
             tested[site] = evaluator.tested(site, folder)
         with warnings_as_notes() as notes:
-            check_sites(folders, check)
+            check_sites(folders, {site: partial(check, site, folders[site]) for site in folders})
         for site, folder in folders.items():
             say(f"{site} ...")
             scores = evaluator.score(site, folder, tested[site])

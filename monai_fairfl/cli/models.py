@@ -12,7 +12,7 @@ from typing import Any
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.adaptation import adapt_model
-from monai_fairfl.bundle.configuration import INFERENCE, read_keys, takes_any_folder
+from monai_fairfl.bundle.configuration import FEDERATE, INFERENCE, read_keys
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
 from monai_fairfl.cli.engines import export_job
 from monai_fairfl.cli.evaluating import find_model, model_file, site_of_run, training_words
@@ -99,7 +99,7 @@ def adapt(args: argparse.Namespace) -> Answer:
         if judging < 2:
             need = "two or more must judge; name a list that has them with --datalist"
             raise ConfigError(f"{datalist} has {judging} validation case(s): {need}")
-    elif not takes_any_folder(bundle):
+    elif not read_keys(bundle / FEDERATE).get("any_folder"):
         # What is no hospital's folder is refused before anything is written.
         find(hospital)
     with emptied_unless_done(out), output_into(out / LOG, args.verbose):

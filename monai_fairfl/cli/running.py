@@ -24,7 +24,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
-from monai_fairfl.bundle.settings import quick_file, recipe_file
+from monai_fairfl.bundle.settings import QUICK, recipe_file
 from monai_fairfl.bundle.trainings import shown_on
 from monai_fairfl.errors import FairFLError, in_words
 from monai_fairfl.report import as_text
@@ -127,7 +127,7 @@ def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
     if args.recipe is not None:
         files.append(recipe_file(bundle, args.recipe))
     if args.quick:
-        files.append(quick_file(bundle))
+        files.append(bundle / QUICK)
     if args.settings is not None:
         files.append(args.settings)
     return [str(file.absolute()) for file in files]
@@ -137,7 +137,7 @@ def keys_in(files: Sequence[str]) -> dict[str, Any]:
     """The keys of some files, of which a later one counts more."""
     keys: dict[str, Any] = {}
     for file in files:
-        keys |= read_keys(Path(file))
+        keys |= read_keys(Path(file), must=True)
     return keys
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
-from monai_fairfl.bundle.settings import quick_file
+from monai_fairfl.bundle.settings import QUICK
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.bundle.trainings import SomeFailed
 from monai_fairfl.cli.answers import LOG, Answer, out_folder
@@ -133,7 +133,7 @@ def demo(args: argparse.Namespace) -> Answer:
 
     _write_hospitals(args, out / "hospitals")
     bundle = find_bundle(PROSTATE)
-    places = (bundle, out / "hospitals", out / "run", [str(quick_file(bundle))])
+    places = (bundle, out / "hospitals", out / "run", [str(bundle / QUICK)])
     return carry_out(federation_line(*places, **DEMO, seed=args.seed), args.verbose)
 
 

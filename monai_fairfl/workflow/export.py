@@ -15,7 +15,7 @@ from monai.data import save_net_with_metadata
 from monai.utils import optional_import
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.configuration import INFERENCE, METADATA, network_shape, parsed_value
+from monai_fairfl.bundle.configuration import INFERENCE, METADATA, input_shape
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.model_files import recipe as model_file
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -58,7 +58,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     if recipe is None:
         raise ConfigError(f"{model} has no recipe: export the file that the training wrote")
     configuration.require_same_bundle(model.name, recipe, root)
-    config = ConfigParser(configuration.read_keys(root / INFERENCE))
+    config = ConfigParser(configuration.read_keys(root / INFERENCE, must=True))
     config.update(overlay_of(recipe, root, config))
     # The weights would also fit a network with another activation.
     require_same_sections(model.name, recipe, root, config)
@@ -79,7 +79,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         program: Any = torch.onnx.export(
             network,
             # An example of two images: a batch of one would be exported as a fixed size.
-            (torch.zeros((2, *network_shape(root, parser)[1:])),),
+            (torch.zeros((2, *input_shape(root, parser)[1:])),),
             dynamo=True,
             dynamic_shapes=({0: torch.export.Dim("batch")},),
             input_names=["image"],
@@ -129,17 +129,16 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     Raises:
         ConfigError: when the bundle has no metadata, or they lack that shape.
     """
-    metadata = configuration.read_metadata(bundle_root)
-    configuration.input_shape(bundle_root)  # refuses metadata without it
+    metadata = configuration.read_keys(bundle_root / METADATA)
+    seen = input_shape(bundle_root, parser)[1]  # refuses metadata without it
     image = metadata["network_data_format"]["inputs"]["image"]
-    inferer = parsed_value(parser, "inferer")
+    inferer = parser.get_parsed_content("inferer", default=None)
     inferer = getattr(inferer, "inferer", inferer)
     # A slice inferer knows the axis that it goes along, and the network does not see.
     axis = getattr(inferer, "spatial_dim", None)
-    if axis is None and parsed_value(parser, "network_def#spatial_dims") != 3:
+    if axis is None and parser.get_parsed_content("network_def#spatial_dims", default=None) != 3:
         return metadata
     image["spatial_shape"].insert(2 if axis is None else axis, "*")
-    seen = network_shape(bundle_root, parser)[1]
     image["num_channels"] = channels = seen // (2 * getattr(inferer, "neighbours", 0) + 1)
     # The slice itself lies between its neighbours.
     names = list(image.get("channel_def", {}).values())

@@ -28,7 +28,7 @@ from monai.bundle import ConfigParser
 from torch import nn
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.configuration import TRAIN, calling_parser, parsed_value, read_configs
+from monai_fairfl.bundle.configuration import TRAIN, calling, read_configs
 from monai_fairfl.data import check_cases
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError
@@ -89,11 +89,12 @@ def training_recipe(
     """
     root = Path(bundle_root).absolute()
     with configuration.errors_in_one_line():
-        metadata = configuration.read_metadata(root)
+        metadata = configuration.read_keys(root / configuration.METADATA)
         plain = _plain_values(values)
-    parser = calling_parser() or ConfigParser({})
+    running, config_files = calling()
+    parser = running or ConfigParser({})
     files = {}
-    for file in map(Path, configuration.calling_config_files()):
+    for file in map(Path, config_files):
         # Of a file elsewhere only the name: no path of a hospital travels with a model.
         path = file.absolute()
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
@@ -212,12 +213,12 @@ def carried_sections(recipe: ModelRecipe, bundle_root: Path) -> dict[str, Any]:
     """Section -> content as trained, where the bundle would build another from the same values."""
     training = read_configs(bundle_root, TRAIN)
     # The bundle says what models bring: a model may replace nothing else.
-    declared = map(_key, parsed_value(training, "recipe#sections") or ())
+    declared = map(_key, training.get_parsed_content("recipe#sections", default=None) or ())
     sections = [section for section in declared if section in recipe.parts]
     for key, value in recipe.values.items():
         if key.isidentifier() and key != "recipe" and key in training:
             training[key] = value
-    unlabelled = parsed_value(training, "recipe#unlabelled")
+    unlabelled = training.get_parsed_content("recipe#unlabelled", default=None)
     own = _parts_of(training, sections, recipe.values, unlabelled)
     carried = {}
     for section in sections:
@@ -387,7 +388,7 @@ class ModelValues:
         # What the run uses, for model.json: its values, and the changed parts of its sections.
         self.values: dict[str, Any] = {}
         self.by_hand: dict[str, dict[str, Any]] = {}
-        self.used = self.path.is_file() and not _loader_is_disabled(calling_parser())
+        self.used = self.path.is_file() and not _loader_is_disabled(calling()[0])
         with configuration.errors_in_one_line():
             self.recipe = model_file.read_recipe(self.path) if self.used else None
 
@@ -400,7 +401,7 @@ class ModelValues:
     def _default(self, key: str) -> Any:
         if self.defaults is not None:
             return self.defaults.get(key, NOT_GIVEN)
-        return parsed_value(read_configs(self.bundle_root, TRAIN), key, NOT_GIVEN)
+        return read_configs(self.bundle_root, TRAIN).get_parsed_content(key, default=NOT_GIVEN)
 
     def require(self, values: Mapping[str, Any]) -> None:
         """Go on only with the values of the model's training.
@@ -427,7 +428,7 @@ class ModelValues:
                     f"give them; the bundle's own are {own}"
                 )
             self.values = _plain_values(values)
-            running = calling_parser()
+            running, _ = calling()
             if running is not None and not (self.bundle_root / TRAIN[0]).is_file():
                 raise ConfigError(f"{self.bundle_root} is no bundle: name it with --bundle_root")
             config, sections = read_configs(self.bundle_root, self.config), set(self.unchanged)

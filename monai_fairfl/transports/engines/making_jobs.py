@@ -15,15 +15,10 @@ from typing import Any, TypeVar
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.checks import check_strategies
-from monai_fairfl.bundle.initial import (
-    bundle_recipe,
-    digests_of_configs,
-    initial_model,
-)
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
-from monai_fairfl.bundle.site import closing_measurements
-from monai_fairfl.bundle.sites import chosen_sites
+from monai_fairfl.bundle.site import chosen_sites, closing_measurements
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean
 from monai_fairfl.run.resuming import ended
 from monai_fairfl.server.settings import RunSettings
@@ -84,12 +79,12 @@ def job_of(kind: type[AnyJob], *, bundle: str, **given: Any) -> AnyJob:
     job = kind(**own, sites=sites, run=run)
 
     of_run = {name: value for name, value in run.items() if name != "guards"}
-    RunSettings(job.num_rounds, job.min_clients, timeout=job.timeout or None, **of_run)
+    settings = RunSettings(job.num_rounds, job.min_clients, timeout=job.timeout or None, **of_run)
     of_all = site_settings_of(job)
     strategy = strategy_of(job.strategy)
     train = configuration.train_config(root, of_all.overrides, of_all.config)
     clients = [f"client {number}" for number in range(job.min_clients)]
-    check_strategies([strategy], clients, train)
+    check_strategies([strategy], clients, train, settings)
     name = safe_name(job.name or f"{root.name}-{strategy.name}", "name", LONGEST_NAME)
     return replace(job, name=name)
 
@@ -110,9 +105,8 @@ def start_of(job: Job) -> Start:
     overrides, config = of_all.overrides, of_all.config
     with own_random_state(job.run["seed"]):
         weights, spec = initial_model(root, overrides, job.initial_ckpt or None, config)
-    full_run = configuration.full_run_of(root)
-    files = digests_of_configs(root, config)
-    recipe = bundle_recipe(root, of_all, {}, full_run, files)
+    full_run = configuration.read_keys(root / configuration.FEDERATE).get("full_run")
+    recipe, files = bundle_recipe(root, of_all, {}, full_run)
     asked = {
         "bundle": root.name,
         "files": files,
@@ -133,8 +127,8 @@ def simulated_sites(sites_root: str | Path, chosen: Sequence[str] | None, bundle
     Raises:
         ConfigError: when the folder is missing or empty, or has no folder for a chosen site.
     """
-    any_folder = configuration.takes_any_folder(locate_bundle(bundle))
-    return list(chosen_sites(Path(sites_root), chosen, {}, any_folder))
+    federate = configuration.read_keys(locate_bundle(bundle) / configuration.FEDERATE)
+    return list(chosen_sites(sites_root, chosen, {}, bool(federate.get("any_folder"))))
 
 
 @contextmanager

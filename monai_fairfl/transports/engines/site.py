@@ -20,8 +20,7 @@ from monai.utils import ensure_tuple
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
-from monai_fairfl.bundle.site import bundle_client, check_files
-from monai_fairfl.bundle.sites import data_folders
+from monai_fairfl.bundle.site import bundle_client, check_files, data_folders
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request
@@ -292,7 +291,7 @@ class Site:
             dataset_dir=images,
             groups=settings.groups,
             rounds=rounds,
-            **settings.of_client(),
+            **vars(settings.for_site({})),
         )
         client.states.begin(request.run, request.run_id)
         # A site with the state of an earlier round passed the check in an earlier process.
@@ -339,8 +338,8 @@ class Site:
             return Path(settings.dataset_dir)
         folders: Mapping[str, Path] = {}
         if settings.sites_root:
-            any_folder = configuration.takes_any_folder(bundle_root)
-            folders = data_folders(Path(settings.sites_root), any_folder)
+            federate = configuration.read_keys(bundle_root / configuration.FEDERATE)
+            folders = data_folders(Path(settings.sites_root), bool(federate.get("any_folder")))
         if self.name not in folders:
             held = f"; {settings.sites_root} holds {sorted(folders)}" if folders else ""
             raise ConfigError(f'where are its images? Set "dataset_dir" to their folder{held}')
