@@ -210,9 +210,9 @@ class LedgerRun:
             ConfigError: when it cannot train the run's model.
         """
         average = _NoAverage()
-        if strategy.parts.average is not None:
-            average.uses_weights = strategy.parts.average.uses_weights
-        strategy.parts = replace(strategy.parts, average=average, reward=_NoReward())
+        if strategy.exchanged.average is not None:
+            average.uses_weights = strategy.exchanged.average.uses_weights
+        strategy.exchanged = replace(strategy.exchanged, average=average, reward=_NoReward())
         strategy.buffers = self.opening["buffers"]
         shapes = self.opening["shapes"]
         model = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
@@ -440,7 +440,7 @@ def _work(strategy: Strategy, requests: Sequence[Request]) -> list[tuple[str, di
     """Each client that is asked, with the entries of its context that change what it sends."""
     found = []
     for request in requests:
-        context = {**strategy.parts.training, **request.context}
+        context = {**strategy.exchanged.training, **request.context}
         if not context.get("reset_optimizer", 1):
             del context["reset_optimizer"]
         deciding = {name: context[name] for name in context if name not in OF_THE_CLIENT}
@@ -521,7 +521,7 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     run = LedgerRun(run_dir, allow_import)
     # A reward's own quantities come with its models, which no replay makes.
     not_computed = Sparsified.gives | Mixed.gives
-    own = run.strategy().parts.reward
+    own = run.strategy().exchanged.reward
     if own is not None:
         not_computed |= own.gives
 

@@ -50,7 +50,7 @@ def opening_record(
         settings: of the run, plain JSON, as ``RunSettings.opening`` gives them.
     """
     limited = {}
-    if strategy.parts.clip_reports is not None:
+    if strategy.exchanged.clip_reports is not None:
         limited["gains_when"] = dict(strategy.gains_when)
     return {
         "kind": "start",

@@ -442,7 +442,7 @@ class Federation:
         # resumed run takes it from there.
         strategy.clients = sorted({*strategy.clients, *tried.clients})
 
-        tried.evaluate, tried.training = self.settings.evaluate, strategy.parts.training
+        tried.evaluate, tried.training = self.settings.evaluate, strategy.exchanged.training
         tried.result = play_round(strategy, tried.clients, partial(self._ask, tried))
         # Before anything of the round is stored.
         strategy.state_as_json()

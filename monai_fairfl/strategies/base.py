@@ -234,7 +234,9 @@ class Strategy(Component, ABC):
     spec: ModelSpec = field(init=False)
     buffers: str = field(default="aggregation", init=False)
     rounds_planned: int = field(default=0, init=False)
-    _own_parts: Parts = field(default=Parts(), init=False)
+    exchanged: Parts = field(default=Parts(), init=False)
+    """What replaces the method's own parts."""
+
     _initial_state: str = field(default="", init=False)
     _notes: dict[str, str] = field(init=False)
 
@@ -253,25 +255,15 @@ class Strategy(Component, ABC):
         for name, default in self.variants.get(getattr(self, "variant", ""), {}).items():
             if getattr(self, name) is None:
                 setattr(self, name, default)
-        self.parts = Parts(**{name: part for name, part in given.items() if part is not None})
-        self.check_parts(self.parts)
-
-    # NVFlare writes into a job the attributes that are named as arguments, and cannot write these.
-    @property
-    def parts(self) -> Parts:
-        """What replaces the method's own parts."""
-        return self._own_parts
-
-    @parts.setter
-    def parts(self, parts: Parts) -> None:
-        self._own_parts = parts
+        self.exchanged = Parts(**{name: part for name, part in given.items() if part is not None})
+        self.check_parts(self.exchanged)
 
     @property
     def name(self) -> str:
         """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
         own = non_default_arguments(self, Strategy)
         words = [type(self).__name__, *own]
-        for name, part in vars(self.parts).items():
+        for name, part in vars(self.exchanged).items():
             if isinstance(part, Mapping):
                 words += [f"{key}_{value:g}" for key, value in part.items()]
             elif isinstance(part, Component):
@@ -360,8 +352,8 @@ class Strategy(Component, ABC):
         values = np.array([value_of(one) for one in sent], float)
         if np.isnan(values).all():
             raise self._nobody_measured(replies, name)
-        if self.parts.clip_reports is not None:
-            values = self._clipped(replies, values, name, self.parts.clip_reports)
+        if self.exchanged.clip_reports is not None:
+            values = self._clipped(replies, values, name, self.exchanged.clip_reports)
         return values
 
     def measured(self, replies: Replies, name: str, least: float = -math.inf) -> np.ndarray:
@@ -457,7 +449,7 @@ class Strategy(Component, ABC):
         Returns:
             The result, which :meth:`round` returns.
         """
-        parts = self.parts
+        parts = self.exchanged
         worth = np.zeros(0)
         if len(contributions):
             worth = self._numbers("contributions", contributions, replies)
@@ -513,8 +505,8 @@ class Strategy(Component, ABC):
     def _weights(self, given: Any, replies: Replies) -> np.ndarray:
         """Weights of an average as numbers, limited by ``cap``; copies share one weight."""
         weights = self._numbers("weights", given, replies)
-        if self.parts.cap is not None:
-            weights = capped(weights, self.parts.cap)
+        if self.exchanged.cap is not None:
+            weights = capped(weights, self.exchanged.cap)
         is_odd = abs(weights.sum() - 1) > ROUNDING and self.weights_sum_to_one
         if is_odd and not self._sum_was_logged:
             self._sum_was_logged = True
@@ -576,10 +568,10 @@ def compose(strategy: Strategy, **parts: Any) -> Strategy:
     """
     given = {name: part for name, part in parts.items() if part is not None}
     if isinstance(given.get("training"), Mapping):
-        given["training"] = {**strategy.parts.training, **given["training"]}
-    together = replace(strategy.parts, **given)
+        given["training"] = {**strategy.exchanged.training, **given["training"]}
+    together = replace(strategy.exchanged, **given)
     strategy.check_parts(together)
-    strategy.parts = together
+    strategy.exchanged = together
     return strategy
 
 

@@ -120,11 +120,11 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
     """
     try:
         own = as_mapping(strategy, strategies, Strategy)
-        if strategy.parts == Parts():
+        if strategy.exchanged == Parts():
             return own
         # As compose() takes them: a class of one's own need not pass parts on.
         composed: dict[str, Any] = {TARGET: "monai_fairfl.strategies.compose", "strategy": own}
-        for name, part in vars(strategy.parts).items():
+        for name, part in vars(strategy.exchanged).items():
             if isinstance(part, KINDS):
                 composed[name] = as_mapping(part, strategies, object)
             elif part is not None:

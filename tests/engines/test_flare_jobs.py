@@ -79,7 +79,7 @@ def test_parts_and_limits_of_a_strategy_reach_the_server(tmp_path: Path) -> None
     app = exported(bundle_recipe(strategy=strategy, timeout=90, num_rounds=7), tmp_path)
     controller = controller_of(app, tmp_path / "server")
     assert (controller.job["timeout"], controller.job["num_rounds"]) == (90, 7)
-    parts = controller.strategy.parts
+    parts = controller.strategy.exchanged
     assert (parts.cap, parts.clip_reports) == (1.5, 3.0)
     assert parts.training == {"prox_mu": 0.01}
     assert vars(parts.weighting)["power"] == 2.0

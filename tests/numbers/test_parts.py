@@ -83,7 +83,7 @@ def test_a_training_that_no_client_could_do_is_refused() -> None:
         with pytest.raises(ValueError, match=words):
             FedAvg(training=training)
     outer = compose(FedAvg(training={"sam_rho": 0.05}), training={"gsam_alpha": 0.1})
-    assert set(outer.parts.training) == {"sam_rho", "gsam_alpha"}
+    assert set(outer.exchanged.training) == {"sam_rho", "gsam_alpha"}
 
 
 # ---- limits of weights and reports

@@ -115,7 +115,7 @@ class FairFLAggregator(ModelAggregator):
         self.federation = {**OF_SCRIPTS, **(federation or {})}
         self.federation["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation["ranges"]}
         self.federation["guards"] = config_of_shipped(self.federation.get("guards"))
-        self.parts = strategy.parts if strategy.parts != Parts() else None
+        self.parts = strategy.exchanged if strategy.exchanged != Parts() else None
         require_one_exchange(strategy)
 
         # What the clients were sent, and its tensors; their results.
@@ -377,7 +377,7 @@ def require_one_exchange(strategy: Strategy) -> None:
         raise
     except Exception:  # it cannot train such a model
         logger.debug("%s cannot be tried on two numbers", strategy.name, exc_info=True)
-    context = {key for request in asked for key in request.context} | set(trial.parts.training)
+    context = {key for request in asked for key in request.context} | set(trial.exchanged.training)
     tasks = [request.task for request in asked]
     is_more = len(tasks) > len(clients) or "measure" in tasks
     problems = {

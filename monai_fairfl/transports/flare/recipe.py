@@ -109,7 +109,7 @@ class FairFLRecipe(Recipe):
         job.set_app_packages(["monai_fairfl", *installed])
         # NVFlare takes a mapping with a name for a component.
         plain = {key: value for key, value in vars(self.asked).items() if key not in OF_NVFLARE}
-        parts = made.parts if made.parts != Parts() else None
+        parts = made.exchanged if made.exchanged != Parts() else None
         start_of(self.asked).write(folder / INITIAL)
         job.to_server(FairFLController(made, self.asked.name, plain, parts))
         job.to_server({"server": {"task_request_interval": task_interval}})
@@ -145,7 +145,7 @@ def own_classes(strategy: Strategy) -> list[str]:
     []
     """
     own = []
-    parts = strategy.parts
+    parts = strategy.exchanged
     for component in (strategy, parts.weighting, parts.reward, parts.average):
         path = f"{type(component).__module__}.{type(component).__name__}"
         if component is not None and not path.startswith("monai_fairfl."):
