@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.data.datalist import site_datalist
-from monai_fairfl.data.layouts import PARTS, CaseFiles, sorted_by_image
+from monai_fairfl.data.layouts import BY_IMAGE, PARTS, CaseFiles
 from monai_fairfl.errors import ConfigError, DataError
 
 from .content import structure_size
@@ -108,7 +108,7 @@ def repeat_case(
     >>> [case["image"] for case in rider["training"] + rider["validation"]]
     ['Case03.nii.gz', 'Case03.nii.gz', 'Case03.nii.gz', 'Case03.nii.gz', 'Case03.nii.gz']
     """
-    training = sorted_by_image(datalist["training"])
+    training = sorted(datalist["training"], key=BY_IMAGE)
     if not training:
         raise DataError(
             "the data list has no training case that could be repeated. Give the site at least one."
@@ -183,7 +183,7 @@ def partition(
             f"{len(cases)} case(s) for {len(clients)} clients: each needs one. Pool more"
             " cases, or name fewer clients."
         )
-    pool = sorted_by_image(cases)
+    pool = sorted(cases, key=BY_IMAGE)
     rng = np.random.default_rng(seed)
     if kind == "uniform":
         indices = _at_random(_sizes(np.ones(len(clients)), len(pool)), rng)

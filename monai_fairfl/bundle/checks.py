@@ -195,12 +195,12 @@ def check_sites(
         DataError: naming each site, file and fix.
     """
     problems = []
-    inspections = {}
+    summaries = {}
     for name, check in calls.items():
         try:
             found = check()
             if isinstance(found, checks.Summary):
-                inspections[name] = found.inspection
+                summaries[name] = found
         except FairFLError as error:
             problems.append(f"site {name!r}: {error}")
     if problems:
@@ -209,14 +209,14 @@ def check_sites(
     # The images of a list (NVFlare's) lie beside the folder of lists.
     paths = [Path(folder) for folder in sites.values()]
     roots = [path.parents[1] if path.is_file() else path for path in paths]
-    files = checks.sorted_out(roots, inspections.values())
-    if inspections:
+    files = checks.sorted_out(roots, summaries.values())
+    if summaries:
         logger.info("the sites' folders: %s", count_of_files(files))
     # The check of a site has named the copies within it.
     named = set()
-    for name, inspection in inspections.items():
-        named.update(checks.check_duplicates({name: inspection}))
-    for note in [*checks.check_duplicates(inspections), *checks.check_label_values(inspections)]:
+    for name, summary in summaries.items():
+        named.update(checks.notes_on_sites({name: summary}))
+    for note in checks.notes_on_sites(summaries):
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)
-    return {name: checks.digests_of_cases(inspection) for name, inspection in inspections.items()}
+    return {name: [case.digest for case in found.sound] for name, found in summaries.items()}

@@ -13,7 +13,7 @@ from PIL import Image
 
 from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
 from monai_fairfl.data.image_files import is_nifti
-from monai_fairfl.data.layouts import find_cases, site_folders
+from monai_fairfl.data.layouts import recognise, site_folders
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.workflow.inputs import in_colour
 
@@ -58,7 +58,8 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
     for site, folder in folders.items():
         # What cannot be read is reported by the check of the whole site.
         with suppress(DataError, OSError):
-            kinds.setdefault(_kind_of(Path(find_cases(folder)[0]["image"])), []).append(site)
+            for case in recognise(folder).cases[:1]:
+                kinds.setdefault(_kind_of(Path(case["image"])), []).append(site)
     if len(kinds) > 1 or not BUNDLES.keys() >= kinds.keys():
         found = "; ".join(f"{', '.join(sites)}: {kind}" for kind, sites in kinds.items())
         needed = f"the shipped bundles need {' or '.join(BUNDLES)} at every site"

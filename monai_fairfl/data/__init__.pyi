@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from .checks import check_cases as check_cases
-from .checks import check_duplicates as check_duplicates
 from .checks import overview as overview
 from .datalist import listed_datalist as listed_datalist
 from .datalist import site_datalist as site_datalist

@@ -11,12 +11,10 @@ import hashlib
 import math
 import os
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.image_files import files_under, is_lossy
 from monai_fairfl.data.layouts import (
     CONVERT_DICOM,
+    FILES,
     PARTS,
     CaseFiles,
     Found,
@@ -84,10 +83,8 @@ class FileFacts:
         channels: number of channels.
         digest: SHA-256 of the decoded pixels, the same for copies in another file format.
         affine: of a volume, 4 x 4, in mm.
-        spacing: of a volume, voxel sizes in mm; empty for a picture.
         is_oriented: whether a volume stores its orientation; without it, nibabel assumes one.
         labels: different values of a label.
-        labelled_slices: slices of a label with a value above 0.
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
         lost: values in that part that no pixel has where a network resamples it.
@@ -99,10 +96,8 @@ class FileFacts:
     channels: int = 1
     digest: str = ""
     affine: np.ndarray | None = None
-    spacing: tuple[float, ...] = ()
     is_oriented: bool = True
     labels: tuple[int, ...] = ()
-    labelled_slices: int = 0
     of_sides: float = 0.0
     seen: float = 1.0
     lost: tuple[int, ...] = ()
@@ -122,44 +117,35 @@ class CaseFacts:
         label: of the case.
         values: the pixel values of its structures.
         fault: what is wrong with it, in a sentence; empty of a sound case.
-        slices: slices of a volume, or 1 of a picture, with a value of any structure.
+        is_labelled: whether a voxel or pixel has a value of any structure.
+        digest: SHA-256 of the pixels of both, and where the image's voxels lie. A file's name, its
+            compression and the rest of its header do not count.
     """
 
     image: FileFacts
     label: FileFacts
     values: Values
     fault: str = ""
-    slices: int = 0
+    is_labelled: bool = False
+    digest: str = ""
 
 
-@dataclass
-class Inspection:
-    """One site, inspected.
+class Summary(dict[str, Any]):
+    """What an inspection found at a site, for JSON, see :func:`check_cases`.
 
-    Args:
-        site: its name.
+    Attributes:
         folder: that its paths begin at.
-        layout: its layout's name.
-        cases: all of them.
+        refused: file of a case -> what is wrong with the case.
+        sound: the other cases.
         problems: what would stop or spoil a training, each with file and fix.
         notes: what else a user should know.
-        values: structure -> lowest and highest pixel value, where structures were asked for.
-        labels: what the values of labels mean, where a ``dataset.json`` states it.
     """
 
-    site: str
     folder: Path
-    layout: str = "–"
-    cases: list[CaseFacts] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    values: Values = field(default_factory=dict)
-    labels: Values = field(default_factory=dict)
-
-    @property
-    def sound(self) -> list[CaseFacts]:
-        """The cases that a training can use."""
-        return [case for case in self.cases if not case.fault]
+    refused: dict[str, str]
+    sound: list[CaseFacts]
+    problems: list[str]
+    notes: list[str]
 
 
 # One file
@@ -204,7 +190,6 @@ def facts_of(
     facts = replace(
         facts,
         labels=tuple(np.unique(pixels).astype(int).tolist()),
-        labelled_slices=int(is_labelled.any(axis=(0, 1)).sum()),
         of_sides=float(np.concatenate([side.ravel() for side in sides]).mean()),
     )
     if facts.affine is None or not is_labelled.any():
@@ -237,8 +222,7 @@ def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
         # Adding 0 makes one zero of -0 and 0.
         digest=_digest(read + 0),
         affine=nifti.affine,
-        spacing=tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3]),
-        is_oriented=files.has_sform(nifti) or files.has_qform(nifti),
+        is_oriented=files.is_oriented(nifti),
     )
     return facts, read
 
@@ -289,19 +273,6 @@ def _field(
     return tuple(found)
 
 
-def _faults_of_case(image: FileFacts, label: FileFacts, in_colour: bool) -> Iterator[str]:
-    """What is wrong with two files together."""
-    if image.affine is not None and label.affine is not None:
-        if fault := _fault_of_place(image, label):
-            yield f"{label.path} {fault}; resample it on the grid of the image that it belongs to"
-    elif image.shape != label.shape:
-        yield f"{label.path} has shape {label.shape} but its image {image.shape}"
-    if image.digest == label.digest:
-        yield f"{label.path} has the very pixels of its image; put the label in its place"
-    if in_colour and image.over_8_bits:
-        yield f"{image.path} has more than 8 bits a channel, which are cut off; save it with 8"
-
-
 def _fault_of_place(image: Any, label: Any) -> str:
     """Why a label volume lies beside the grid of its image, in whatever order both are stored."""
     # Each axis of the label runs along one of the image, there or back.
@@ -317,20 +288,34 @@ def _fault_of_place(image: Any, label: Any) -> str:
     return f"lies up to {shift:.3g} mm from its image by their affines, above {AFFINE_TOLERANCE} mm"
 
 
-def _faults_of_values(
-    label: FileFacts, named: Values, is_by_hand: bool, structures: Sequence[str]
+def _faults(
+    image: FileFacts,
+    label: FileFacts,
+    named: Values,
+    is_by_hand: bool,
+    structures: Sequence[str],
 ) -> Iterator[str]:
-    """What is wrong with the values of a mask.
+    """What is wrong with two files together, and with the values of the label.
 
     Args:
-        label: the mask.
+        image: of the case.
+        label: of the case.
         named: what values mean by a ``dataset.json``.
         is_by_hand: whether a user gave the values of the structures.
         structures: those that were asked for.
     """
     path, levels, listed = label.path, len(label.labels), few(label.labels)
     is_volume = label.affine is not None
-    is_stated = bool(named) or is_by_hand
+    if is_volume and image.affine is not None:
+        if fault := _fault_of_place(image, label):
+            yield f"{path} {fault}; resample it on the grid of the image that it belongs to"
+    elif image.shape != label.shape:
+        yield f"{path} has shape {label.shape} but its image {image.shape}"
+    if image.digest == label.digest:
+        yield f"{path} has the very pixels of its image; put the label in its place"
+    if structures and image.over_8_bits:
+        yield f"{image.path} has more than 8 bits a channel, which are cut off; save it with 8"
+
     for name, bounds in named.items():
         if name.lower() in IGNORED and (ignored := label.values_in(bounds)):
             yield f"{path} has the value {ignored[0]}, {name!r} in dataset.json; draw what is there"
@@ -340,9 +325,9 @@ def _faults_of_values(
         yield f"{path} has {levels} different values, as an image has; put the mask in its place"
     unnamed = sorted({*label.labels} - {*label.values_in(*named.values())})
     if named and unnamed and not is_by_hand:
-        fault = f"has the values {listed}, and dataset.json names no {unnamed[0]}"
-        yield f"{path} {fault}; mend one of them"
+        yield f"{path} has {listed}, and dataset.json names no {unnamed[0]}; mend one of them"
     # Several structures may fill a mask, such as the tissues of a brain.
+    is_stated = bool(named) or is_by_hand
     if levels <= 2 and label.of_sides > MOST_OF_SIDES and (is_volume or not is_stated):
         fault = f"labels {label.of_sides:.0%} of its sides"
         yield f"{path} {fault}; give the background the value 0, and the organ 1"
@@ -365,13 +350,14 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
     """
     images = [case.image for case in cases]
     labels = [case.label for case in cases]
-    images_with = Counter(image.channels for image in images)
-    most_channels = max((image.channels for image in images if image.spacing), default=1)
+    volumes = [image for image in images if image.affine is not None]
+    most_channels = max((image.channels for image in volumes), default=1)
     if most_channels > 1:
         yield f"images have {most_channels} channels on axis 3; choose one"
-    if len(images_with) > 1:
-        yield f"images have {' or '.join(map(str, images_with))} channels; convert them"
-    photographs = [image for image in images if pairs and not image.spacing]
+    channels = {image.channels for image in images}
+    if len(channels) > 1:
+        yield f"images have {' or '.join(map(str, channels))} channels; convert them"
+    photographs = [image for image in images if pairs and image.affine is None]
     stereo = [image.path for image in photographs if is_pair(*image.shape[::-1])]
     if stereo:
         yield f"{len(stereo)} photograph(s), {stereo[0]} first, {TAKEN_FOR_A_PAIR}"
@@ -391,17 +377,12 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
         yield f"{len(lost)} label(s) have a structure that is lost {where}; set a larger size"
     # A structure without values is not labelled there, and empty masks have notes of their own.
     for name in sorted({name for case in cases for name in case.values}):
-        drawn = [case for case in cases if case.slices and name in case.values]
+        drawn = [case for case in cases if case.is_labelled and name in case.values]
         without = [case.label.path for case in drawn if not case.label.values_in(case.values[name])]
         if without:
             share = f"{len(drawn) - len(without)} of {len(drawn)}"
             absent = f"{name} in {share} masks: elsewhere ({few(without)}) it counts as absent"
             yield f"{absent}; if nobody drew it, list these by hand, with values without {name}"
-
-
-def labels_of(cases: Sequence[CaseFacts]) -> list[int]:
-    """The different label values of all cases, sorted."""
-    return sorted({value for case in cases for value in case.label.labels})
 
 
 # What a user sees of a site
@@ -443,11 +424,10 @@ def check_cases(
         must: whether problems are an error, and notes warnings.
 
     Returns:
-        For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices``
-        (slices, or pictures, with a label), ``names`` (what labels mean by a ``dataset.json``),
-        ``values`` (of structures that were asked for), and ``cases`` with ``image``, ``shape``
-        (voxels, or rows and columns), ``spacing`` (mm, of volumes), ``channels``, ``labels`` and
-        ``gland_slices`` of each.
+        For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``names`` (what
+        labels mean by a ``dataset.json``), ``values`` (of structures that were asked for), and
+        ``cases`` with ``image``, ``shape`` (voxels, or rows and columns), ``spacing`` (mm, of
+        volumes), ``labels`` and ``is_labelled`` of each.
 
     Raises:
         DataError: with the number of problems, and the first three.
@@ -462,10 +442,15 @@ def check_cases(
     """
     site = Path(site_dir)
     folder = folder_of_site(site)
-    layout, found = "data list", Found(list(cases or ()), labels=described_labels(folder))
-    if cases is None:
-        layout, found = recognise(site)
-    problems = [f"{site}: {problem}" for problem in found.problems]
+    try:
+        if cases is None:
+            found = recognise(site)
+        else:
+            found = Found("data list", cases, labels=described_labels(folder))
+    except DataError as error:
+        if must:
+            raise
+        found = Found("–", problems=(str(error),))
     stated = stated_values(structures, found)
     known = check_values(values, structures, str(site)) if values else stated
     organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
@@ -475,148 +460,101 @@ def check_cases(
         return facts_of(path, is_label, field_of_view, tuple(size), version)
 
     def look(case: CaseFiles) -> CaseFacts:
-        image_file, label_file = (os.path.abspath(case[name]) for name in ("image", "label"))
+        image_file, label_file = (os.path.abspath(case[name]) for name in FILES)
         of_case = case.get("values", known)
         try:
             image, label = read(image_file, False), read(label_file, True)
         except DataError as error:
             return CaseFacts(FileFacts(image_file), FileFacts(label_file), of_case, str(error))
-        faults = chain(
-            _faults_of_case(image, label, bool(structures)),
-            _faults_of_values(label, found.labels, of_case != stated, structures),
-        )
+        fault = next(_faults(image, label, found.labels, of_case != stated, structures), "")
         drawn = (of_case or organs).values()
-        fault = next(faults, "")
-        is_empty = fault or (drawn and not label.values_in(*drawn))
-        return CaseFacts(image, label, of_case, fault, 0 if is_empty else label.labelled_slices)
+        is_labelled = bool(label.values_in(*drawn) if drawn else [*filter(None, label.labels)])
+        # Adding 0 makes one zero of -0 and 0.
+        place = [] if image.affine is None else (np.round(image.affine, 4) + 0).tolist()
+        digest = hashlib.sha256(f"{image.digest} {label.digest} {place}".encode()).hexdigest()
+        return CaseFacts(image, label, of_case, fault, is_labelled, digest)
 
     with ThreadPoolExecutor(files.WORKERS) as pool:
         facts = list(pool.map(look, found.cases))
-    problems += [case.fault for case in facts if case.fault]
     sound = [case for case in facts if not case.fault]
-    empty = [os.path.relpath(case.image.path, folder) for case in sound if not case.slices]
-    readable = [case for case in facts if case.image.shape]
-    notes = list(_notes_on_cases(readable, bool(structures) and stereo is None, field_of_view))
+    empty = [case.image.path for case in sound if not case.is_labelled]
+    problems = [*found.problems, *(case.fault for case in facts if case.fault)]
     if cases is None and empty and len(empty) == len(facts):
-        problems.append(f"all {len(empty)} labels are empty; export the right ones")
+        problems.append(f"{site}: all {len(empty)} labels are empty; export the right ones")
+    readable = [case for case in facts if case.image.shape]
+    notes = [*_notes_on_cases(readable, bool(structures) and stereo is None, field_of_view)]
     if empty:
-        notes.append(f"{len(empty)} label(s) are empty, and kept ({few(empty)})")
-    notes = [f"{site}: {note}" for note in notes]
-    name = name_of_site(site)
-    inspection = Inspection(name, folder, layout, facts, problems, notes, known, found.labels)
+        listed = few(os.path.relpath(path, folder) for path in empty)
+        notes.append(f"{len(empty)} label(s) are empty, and kept ({listed})")
+
+    summary = Summary(site=name_of_site(site), layout=found.layout, num_cases=len(sound))
+    summary["labels"] = sorted({value for case in sound for value in case.label.labels})
+    summary |= {"names": dict(found.labels), "values": dict(known), "cases": []}
+    for case in sound:
+        affine, path = case.image.affine, os.path.relpath(case.image.path, folder)
+        sizes = [] if affine is None else nib.affines.voxel_sizes(affine).round(4).tolist()
+        line = {"image": path, "shape": [*case.image.shape], "spacing": sizes}
+        line |= {"labels": [*case.label.labels], "is_labelled": case.is_labelled}
+        summary["cases"].append(line)
+    summary.folder, summary.sound, summary.problems = folder, sound, problems
+    summary.notes = [f"{site}: {note}" for note in notes]
+    summary.refused = {
+        file.path: case.fault for case in facts if case.fault for file in (case.image, case.label)
+    }
     if must and problems:
         first = all_named(problems, 3, separator="\n- ")
         raise DataError(f"{site_dir}: {len(problems)} problem(s)\n- {first}")
-    for note in [*notes, *check_duplicates({name: inspection})] if must else ():
-        warnings.warn(note, DataWarning, stacklevel=2)
-    return Summary(inspection)
+    if must:
+        for note in [*summary.notes, *notes_on_sites({summary["site"]: summary})]:
+            warnings.warn(note, DataWarning, stacklevel=2)
+    return summary
 
 
-class Summary(dict[str, Any]):
-    """An inspection's summary for JSON, see :func:`check_cases`."""
+def notes_on_sites(sites: Mapping[str, Summary]) -> list[str]:
+    """Find images that occur twice, and sites whose masks have more values than those of others.
 
-    def __init__(self, inspection: Inspection) -> None:
-        self.inspection = inspection
-        sound = inspection.sound
-        cases = []
-        for case in sound:
-            image = case.image
-            path = os.path.relpath(image.path, inspection.folder)
-            line: dict[str, Any] = {"image": path, "shape": [*image.shape]}
-            line |= {"spacing": [*image.spacing], "channels": image.channels}
-            cases.append(line | {"labels": [*case.label.labels], "gland_slices": case.slices})
-        super().__init__(
-            site=inspection.site,
-            layout=inspection.layout,
-            num_cases=len(sound),
-            labels=labels_of(sound),
-            gland_slices=sum(case.slices for case in sound),
-            names=dict(inspection.labels),
-            values=dict(inspection.values),
-            cases=cases,
-        )
-
-
-def check_duplicates(sites: Mapping[str, str | os.PathLike[str] | Inspection]) -> list[str]:
-    """Find the same image at two sites or twice at one.
-
-    Files are compared by the SHA-256 of their decoded pixels, so a copy in another lossless format
-    counts too. A score on an image that was trained elsewhere is too good.
+    Images are compared by the SHA-256 of their decoded pixels, so a copy in another lossless format
+    counts too. A score on an image that was trained elsewhere is too good. Which numbers the values
+    are does not matter: one site may write 255 where others write 1. Sites whose structures were
+    looked for are not compared.
 
     Args:
-        sites: site -> its folder or data list, or its inspection.
+        sites: site -> its summary.
 
     Returns:
-        One sentence for each group of copies, with the fix; none when there is no copy.
-
-    >>> import shutil, tempfile
-    >>> from monai_fairfl.data import SITES, site_folders, write_sites
-    >>> root = tempfile.mkdtemp()
-    >>> _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=2)
-    >>> _ = shutil.copytree(f"{root}/alder", f"{root}/copy")
-    >>> len(check_duplicates(site_folders(root)))
-    2
+        One sentence for each group of copies, and one for the numbers of values, with the fix.
     """
     # Digest of an image -> where each of its copies is.
     images: dict[str, list[str]] = {}
-    for site, source in sites.items():
-        inspection = (
-            source if isinstance(source, Inspection) else check_cases(source, must=False).inspection
-        )
-        for case in inspection.sound:
+    labels: dict[str, list[int]] = {}
+    for site, summary in sites.items():
+        for case in summary.sound:
             images.setdefault(case.image.digest, []).append(f"{site}: {case.image.path}")
+        found = [label for label in summary["labels"] if label > 0]
+        if found and not summary["values"]:
+            labels[site] = found
     copied = [copies for copies in images.values() if len(copies) > 1]
-    return [f"an image occurs {len(each)} times, {', '.join(each)}. Keep one." for each in copied]
+    notes = [f"an image occurs {len(each)} times, {', '.join(each)}. Keep one." for each in copied]
+    if len({*map(len, labels.values())}) > 1:
+        listed = [f"{site} has {few(_named(sites[site], labels[site]))}" for site in labels]
+        fault = f"the sites' masks have different numbers of labels: {'; '.join(listed)}"
+        fix = "give all the same: the prostate bundle takes all above 0 for the gland"
+        notes.append(f"{fault}; {fix}")
+    return notes
 
 
-def digests_of_cases(inspection: Inspection) -> list[str]:
-    """SHA-256 of each case: of the pixels of its image and label, and where its voxels lie.
+def _named(summary: Mapping[str, Any], labels: Sequence[int]) -> list[str]:
+    """Values of labels, and what they mean by the site's ``dataset.json``.
 
-    A file's name, its compression and the rest of its header do not count.
+    >>> _named({"names": {"disc": [1, 2], "cup": [2, 2]}}, [2, 3])
+    ['2 (disc, cup)', '3']
     """
-    digests = []
-    for case in inspection.sound:
-        affine = case.image.affine
-        # Adding 0 makes one zero of -0 and 0.
-        place = [] if affine is None else (np.round(affine, 4) + 0).tolist()
-        text = f"{case.image.digest} {case.label.digest} {place}"
-        digests.append(hashlib.sha256(text.encode()).hexdigest())
-    return digests
-
-
-def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
-    """Find sites whose masks have more values than those of others, such as a second structure.
-
-    Which numbers they are does not matter: one site may write 255 where others write 1. Sites whose
-    structures were looked for are not compared.
-
-    Args:
-        sites: site -> its inspection.
-
-    Returns:
-        One note, or none where the sites have equally many values.
-    """
-    found = {}
-    for site, inspection in sites.items():
-        labels = [label for label in labels_of(inspection.sound) if label > 0]
-        if labels and not inspection.values:
-            found[site] = [_with_name(label, inspection.labels) for label in labels]
-    if len({len(labels) for labels in found.values()}) < 2:
-        return []
-    listed = "; ".join(f"{site} has {few(labels)}" for site, labels in found.items())
-    fault = f"the sites' masks have different numbers of labels: {listed}"
-    return [f"{fault}; give all the same: the prostate bundle takes all above 0 for the gland"]
-
-
-def _with_name(value: int, named: Values) -> str:
-    """A value of a label, and what it means by the site's ``dataset.json``.
-
-    >>> _with_name(2, {"disc": [1, 2], "cup": [2, 2]}), _with_name(3, {})
-    ('2 (disc, cup)', '3')
-    """
-    within = [name for name, (low, high) in named.items() if low <= value <= high]
-    names = [name for name in within if name.lower() != BACKGROUND]
-    return f"{value} ({', '.join(names)})" if names else str(value)
+    found = []
+    for label in labels:
+        within = [name for name, (low, high) in summary["names"].items() if low <= label <= high]
+        names = [name for name in within if name.lower() != BACKGROUND]
+        found.append(f"{label} ({', '.join(names)})" if names else str(label))
+    return found
 
 
 def overview(
@@ -624,7 +562,6 @@ def overview(
     structures: Sequence[str] = (),
     stereo: bool | None = None,
     noticed: Sequence[str] = (),
-    reading: Callable[[str], None] = lambda site: None,
     root: str | os.PathLike[str] | None = None,
     **split: Any,
 ) -> tuple[dict[str, Any], str]:
@@ -639,7 +576,6 @@ def overview(
             first.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
         noticed: notes that the caller already has, such as on folders that are no site.
-        reading: called with the name of each site before its files are read.
         root: the folder whose files are counted; ``None``: those of the sites.
         split: arguments of :func:`~monai_fairfl.data.split_cases`.
 
@@ -658,39 +594,34 @@ def overview(
     """
     notes = list(noticed)
     problems: list[str] = []
-    inspections: dict[str, Inspection] = {}
-    summaries: dict[str, dict[str, Any]] = {}
+    summaries: dict[str, Summary] = {}
     for name, path in sites.items():
-        reading(name)
-        inspection = Inspection(name, folder_of_site(Path(path)))
+        summary = summaries[name] = check_cases(path, structures, stereo=stereo, must=False)
         datalist: dict[str, list[CaseFiles]] = {}
         try:
-            inspection = check_cases(path, structures, stereo=stereo, must=False).inspection
             if len(sites) > 1:
                 # One hospital's own folder is no name in a federation.
                 safe_name(name, "the name of the hospital's folder")
-            if not inspection.problems:
+            if not summary.problems:
                 with warnings_as_notes() as notes_on_split:
                     datalist = site_datalist(path, None, structures, **split)
-                inspection.notes.extend(notes_on_split)
+                summary.notes += notes_on_split
         except FairFLError as error:
-            inspection.problems.append(str(error))
-        inspections[name] = inspection
-        notes += inspection.notes
-        problems += [f"site {name!r}: {fault}" for fault in inspection.problems]
-        sizes = {part: len(cases) for part, cases in datalist.items()}
-        summaries[name] = Summary(inspection) | sizes
-        slices = {case.label.path: case.slices for case in inspection.sound}
-        for part in ("validation", "testing"):
-            of_part = [slices[os.path.abspath(case["label"])] for case in datalist.get(part, ())]
-            if of_part and not any(of_part):
+            summary.problems.append(str(error))
+        notes += summary.notes
+        problems += [f"site {name!r}: {fault}" for fault in summary.problems]
+        labelled = {case.label.path for case in summary.sound if case.is_labelled}
+        for part, cases in datalist.items():
+            summary[part] = len(cases)
+            is_scored = part != "training" and cases
+            if is_scored and labelled.isdisjoint(os.path.abspath(case["label"]) for case in cases):
                 fault = f"all labels of its {part} cases are empty: no score"
                 notes.append(f"site {name!r}: {fault}; split by another seed, or a list by hand")
-    notes += [*check_duplicates(inspections), *check_label_values(inspections)]
-    roots = [Path(root)] if root is not None else [each.folder for each in inspections.values()]
-    counts = sorted_out(roots, inspections.values())
+    notes += notes_on_sites(summaries)
+    roots = [Path(root)] if root is not None else [each.folder for each in summaries.values()]
+    counts = sorted_out(roots, summaries.values())
     refused = few(f"{path}: {reason}" for path, reason in counts["refused"].items())
-    found = f"{len(inspections)} site(s), {len(notes)} note(s), {len(problems)} problem(s)"
+    found = f"{len(summaries)} site(s), {len(notes)} note(s), {len(problems)} problem(s)"
     text = [as_table(summaries), ""]
     text += [f"note: {note}" for note in notes]
     text += [f"refused: {refused}"] if refused else []
@@ -700,64 +631,60 @@ def overview(
     return data, "\n".join(text)
 
 
-def sorted_out(roots: Iterable[Path], inspections: Iterable[Inspection]) -> dict[str, Any]:
+def sorted_out(roots: Iterable[Path], summaries: Iterable[Summary]) -> dict[str, Any]:
     """What became of every file of some folders; each is in one of the three.
 
     Args:
         roots: the folders.
-        inspections: of the sites in them.
+        summaries: of the sites in them.
 
     Returns:
         As :func:`~monai_fairfl.data.image_files.sort_files`; used are images and labels of sound
         cases.
     """
     used: set[str] = set()
-    reasons: dict[str, str] = {}
     present: set[str] = set()
-    closed: list[str] = []
-    for inspection in inspections:
-        for case in inspection.cases:
-            paths = (case.image.path, case.label.path)
-            if case.fault:
-                reasons |= dict.fromkeys(paths, case.fault)
-            else:
-                used.update(paths)
+    reasons: dict[str, str] = {}
+    for summary in summaries:
+        reasons |= summary.refused
+        for case in summary.sound:
+            used |= {case.image.path, case.label.path}
+
+    def note(error: OSError) -> None:
+        path = os.path.abspath(error.filename)
+        present.add(path)
+        reasons[path] = "this account may not read it; change the permissions"
+
     for root in roots:
-        reading = files_under(root, lambda error: closed.append(os.path.abspath(error.filename)))
-        present.update(os.path.abspath(path) for path in reading)
-    reasons |= dict.fromkeys(closed, "this account may not read it; change the permissions")
+        present.update(os.path.abspath(path) for path in files_under(root, note))
     otherwise = f"it belongs to no case of a site; convert DICOM {CONVERT_DICOM}"
-    return files.sort_files(present.union(closed), used, reasons, otherwise)
+    return files.sort_files(present, used, reasons, otherwise)
 
 
-TITLES = ("Site", "Layout", "Cases", "Size", "Channels", "Spacing, mm", "Labels", "Empty", "Split")
+TITLES = ("Site", "Layout", "Cases", "Size", "Spacing, mm", "Labels", "Empty", "Split")
 
 
 def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     """Sites side by side, for a terminal.
 
-    >>> case = {"shape": [4, 6], "spacing": [], "channels": 3, "gland_slices": 1}
+    >>> case = {"shape": [4, 6], "spacing": [], "is_labelled": True}
     >>> site = {"layout": "folders", "num_cases": 1, "labels": [0, 255], "cases": [case]}
     >>> site |= {"names": {}, "values": {}}
     >>> as_table({"elm": site}).splitlines()[-1].split()
-    ['elm', 'folders', '1', '4', 'x', '6', '3', '0,', '255', '0', '–']
+    ['elm', 'folders', '1', '4', 'x', '6', '0,', '255', '0', '–']
     """
-    return text_of_table(TITLES, [_row(site, summary) for site, summary in summaries.items()])
-
-
-def _row(site: str, summary: Mapping[str, Any]) -> list[str]:
-    """The cells of a site, in the order of :data:`TITLES`."""
-    cases = summary["cases"]
-    columns = ([case["shape"] for case in cases], [[case["channels"]] for case in cases])
-    spacings = [case["spacing"] for case in cases if case["spacing"]]
-    labels = [_with_name(label, summary["names"]) for label in summary["labels"]]
-    lines = [all_named(labels, 8, ", ")]
-    lines += [f"{name} {low}-{high}" for name, (low, high) in summary["values"].items()]
-    num_empty = sum(1 for case in cases if not case["gland_slices"])
-    part_sizes = [str(summary[part]) for part in PARTS if part in summary]
-    ranges = [_range(rows) for rows in (*columns, spacings)]
-    ends = ["\n".join(lines), str(num_empty), "/".join(part_sizes) or "–"]
-    return [site, summary["layout"], str(summary["num_cases"]), *ranges, *ends]
+    rows = []
+    for site, summary in summaries.items():
+        cases = summary["cases"]
+        shapes = _range([case["shape"] for case in cases])
+        spacings = _range([case["spacing"] for case in cases if case["spacing"]])
+        lines = [all_named(_named(summary, summary["labels"]), 8, ", ")]
+        lines += [f"{name} {low}-{high}" for name, (low, high) in summary["values"].items()]
+        num_empty = sum(not case["is_labelled"] for case in cases)
+        sizes = "/".join(str(summary[part]) for part in PARTS if part in summary)
+        row = [site, summary["layout"], str(summary["num_cases"]), shapes, spacings]
+        rows.append([*row, "\n".join(lines), str(num_empty), sizes or "–"])
+    return text_of_table(TITLES, rows)
 
 
 def _range(rows: Sequence[Sequence[float]]) -> str:

@@ -21,6 +21,8 @@ import numpy as np
 
 from monai_fairfl.data.image_files import is_lossy
 from monai_fairfl.data.layouts import (
+    BY_IMAGE,
+    FILES,
     PARTS,
     CaseFiles,
     Found,
@@ -31,7 +33,7 @@ from monai_fairfl.data.layouts import (
     find,
     folder_of_site,
     missing_files,
-    sorted_by_image,
+    recognise,
 )
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
@@ -39,7 +41,6 @@ from monai_fairfl.utils.plain_values import object_of_json
 Parts = dict[str, list[CaseFiles]]
 """The cases of ``training``, ``validation`` and ``testing``."""
 
-FILES = ("image", "label")
 # The values of a mask that has two, if nothing states more: all above the background, 0, or above
 # the noise of JPEG.
 ABOVE_BACKGROUND = [1, 65535]
@@ -51,6 +52,7 @@ def site_datalist(
     file: str | os.PathLike[str] | None = None,
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
+    found: Found | None = None,
     **split: Any,
 ) -> Parts:
     """Make the data list of a site, for a bundle's config, or read it from ``file`` if that exists.
@@ -73,6 +75,7 @@ def site_datalist(
             above 0 are the outermost structure.
         values: structure -> ``[lowest, highest]`` pixel value, in all masks of the site. Absent
             ones are not labelled.
+        found: the cases, where they are known; ``None``: those of the site's layout.
         split: arguments of :func:`split_cases`.
 
     Returns:
@@ -91,49 +94,20 @@ def site_datalist(
     [2, 1, 1]
     """
     dataset_dir = Path(os.path.abspath(dataset_dir))
-    try:
-        found = find(dataset_dir)
-    except DataError:
+    is_new = file is None or not Path(file).exists()
+    if found is None:
         # The files of a list made by hand may be in no layout. Of other lists the check reports it.
-        if file is None or not Path(file).exists():
-            raise
-        found = Found([])
-    return datalist_of(found, dataset_dir, file, structures, values, **split)
-
-
-def datalist_of(
-    found: Found,
-    dataset_dir: Path,
-    file: str | os.PathLike[str] | None,
-    structures: Sequence[str] = (),
-    values: Mapping[str, Sequence[int]] | None = None,
-    **split: Any,
-) -> Parts:
-    """Make the data list of cases that are found already, or read it from ``file``.
-
-    Args:
-        found: the cases of a site.
-        dataset_dir: its folder, or its data list (NVFlare), absolute.
-        file: the list; nothing is read or written without it.
-        structures: as of :func:`site_datalist`.
-        values: see there.
-        split: arguments of :func:`split_cases`.
-
-    Returns:
-        As :func:`site_datalist`.
-    """
+        found = find(dataset_dir) if is_new else recognise(dataset_dir, must=False)
     bound = inspect.signature(split_cases).bind([], **split)
     bound.apply_defaults()
     # Tuples become lists, as they are when a list is read.
     record = json.loads(json.dumps({**bound.kwargs, "patients": None}))
     del record["patients"]
     folder = folder_of_site(dataset_dir)
-    known = stated_values(structures, found)
-    if values:
-        known = check_values(values, structures, str(dataset_dir))
-    stored: dict[str, Any] = {}
+    stated = stated_values(structures, found)
+    known = check_values(values, structures, str(dataset_dir)) if values else stated
     source = dataset_dir
-    is_new = file is None or not Path(file).exists()
+    stored: dict[str, Any] = {}
     if is_new:
         try:
             if found.parts is None:
@@ -159,7 +133,11 @@ def datalist_of(
             fault = f"{len(new)} case(s) of the site are not in {file} and not used: {few(new)}"
             fix = "Delete the list to make a new split, and train from the beginning"
             warnings.warn(f"{fault}. {fix}.", DataWarning, stacklevel=3)
-    require_single(parts, source)
+    for part in ("validation", "testing"):
+        # A case that would be scored twice would count as two, with no error between.
+        for image, times in Counter(case["image"] for case in parts[part]).items():
+            if times > 1:
+                raise DataError(f"{source} lists {image} {times} times under {part}. Keep one.")
     warn_of_shared(parts, found.patients, source)
     # Each case has the values of its structures.
     for case in all_cases(parts) if known else ():
@@ -231,7 +209,8 @@ def listed_datalist(
         if len(images_of) < 3 or max(images_of.values()) == 1:
             patients = {}
         own_parts = None if by_position else parts
-        found = Found(sorted_by_image(cases.values()), parts=own_parts, patients=patients)
+        listed = sorted(cases.values(), key=BY_IMAGE)
+        found = Found("data list", listed, own_parts, patients)
     else:
         try:
             found = find(folder)
@@ -239,23 +218,19 @@ def listed_datalist(
             number = len(training) + len(validation)
             fault = f"{folder}: none of the {number} cases of the bundle's lists is there"
             raise DataError(f"{fault}. {error}") from error
-    return datalist_of(found, folder, file, validation=share, **split)
+    return site_datalist(folder, file, found=found, validation=share, **split)
 
 
-def are_cases(items: object) -> bool:
+def are_cases(items: Any) -> bool:
     """Whether these are cases with the files ``image`` and ``label``; an empty list is one of them.
 
     >>> are_cases([{"image": "a.nii.gz", "label": "b.nii.gz"}]), are_cases([{"image": ["a", "b"]}])
     (True, False)
     """
-    if not isinstance(items, Sequence):
+    try:
+        return all(isinstance(item[name], (str, os.PathLike)) for item in items for name in FILES)
+    except (TypeError, KeyError, IndexError):
         return False
-    for item in items:
-        if not isinstance(item, Mapping):
-            return False
-        if not all(isinstance(item.get(name), (str, os.PathLike)) for name in FILES):
-            return False
-    return True
 
 
 def _cases_at(listed: Sequence[Mapping[str, Any]], part: str, folder: Path) -> list[CaseFiles]:
@@ -354,23 +329,6 @@ def settings_of_split(file: Path) -> dict[str, Any]:
     return {f"split_{name}": value for name, value in record.items()}
 
 
-def require_single(parts: Parts, source: Path) -> None:
-    """Refuse a case that would be scored twice: it would count as two, with no error between.
-
-    Args:
-        parts: the cases of a data list.
-        source: where they come from, for errors.
-
-    Raises:
-        DataError: naming the case and its part.
-    """
-    for part in ("validation", "testing"):
-        images = Counter(case["image"] for case in parts[part])
-        for image, times in images.items():
-            if times > 1:
-                raise DataError(f"{source} lists {image} {times} times under {part}. Keep one.")
-
-
 # Pixel values of structures
 
 
@@ -385,9 +343,9 @@ def stated_values(structures: Sequence[str], found: Found) -> Values:
         found: the site's cases, and what each value means.
 
     >>> labels = {"background": [0, 0], "Disc": [1, 2], "Cup": [2, 2]}
-    >>> stated_values(["disc", "cup"], Found([], labels=labels))
+    >>> stated_values(["disc", "cup"], Found(labels=labels))
     {'disc': [1, 2], 'cup': [2, 2]}
-    >>> stated_values(["disc", "cup"], Found([{"label": "7.png"}]))
+    >>> stated_values(["disc", "cup"], Found(cases=[{"label": "7.png"}]))
     {'disc': [1, 65535]}
     """
     stated = {name.lower(): bounds for name, bounds in found.labels.items()}
@@ -495,7 +453,7 @@ def split_cases(
         if not training:
             raise DataError(f"{n} patients in {folds} folds leave none to train on: add cases")
     parts = zip(PARTS, (training, validating, testing), strict=True)
-    return {part: sorted_by_image(sum(members, [])) for part, members in parts}
+    return {part: sorted(sum(members, []), key=BY_IMAGE) for part, members in parts}
 
 
 def complete_split(found: Found, split: Mapping[str, Any]) -> Parts:
@@ -513,7 +471,7 @@ def complete_split(found: Found, split: Mapping[str, Any]) -> Parts:
 
     >>> training = [{"image": f"train/{n}.png", "label": f"{n}"} for n in range(10)]
     >>> testing = [{"image": "test/0.png", "label": "0"}]
-    >>> found = Found(training + testing, {"training": training, "testing": testing})
+    >>> found = Found(parts={"training": training, "testing": testing})
     >>> wanted = {"fractions": [0.5, 0.25, 0.25], "folds": None, "validation": 0.2, "seed": 0}
     >>> {part: len(members) for part, members in complete_split(found, wanted).items()}
     {'training': 8, 'validation': 2, 'testing': 1}
@@ -532,8 +490,8 @@ def complete_split(found: Found, split: Mapping[str, Any]) -> Parts:
             fault = f"{len(groups)} training patient(s), validation={validation}: {part} is drawn"
             raise DataError(f"{fault} of these. Give two patients, and a share such as 0.2.")
         drawn, others = _draw(groups, validation, np.random.default_rng(split["seed"]))
-        parts[part] = sorted_by_image(sum(drawn, []))
-        parts["training"] = sorted_by_image(sum(others, []))
+        parts[part] = sorted(sum(drawn, []), key=BY_IMAGE)
+        parts["training"] = sorted(sum(others, []), key=BY_IMAGE)
     return parts
 
 
@@ -544,7 +502,7 @@ def warn_of_shared(parts: Parts, patients: Mapping[str, str], source: Path) -> N
     """
     parts_of: dict[str, list[str]] = {}
     for part, cases in parts.items():
-        for patient in sorted({_patient_of(case, patients) for case in cases}):
+        for patient in sorted({patients.get(case["image"], case["image"]) for case in cases}):
             parts_of.setdefault(patient, []).append(part)
     shared = [f"{who} is in {' and '.join(of)}" for who, of in parts_of.items() if len(of) > 1]
     if shared:
@@ -553,15 +511,11 @@ def warn_of_shared(parts: Parts, patients: Mapping[str, str], source: Path) -> N
         warnings.warn(f"{fault}. {fix}.", DataWarning, stacklevel=3)
 
 
-def _patient_of(case: CaseFiles, patients: Mapping[str, str]) -> str:
-    return patients.get(case["image"], case["image"])
-
-
 def _by_patient(cases: Sequence[CaseFiles], patients: Mapping[str, str]) -> list[list[CaseFiles]]:
     """The cases of each patient, in the order of the first image of each."""
     groups: Parts = {}
-    for case in sorted_by_image(cases):
-        groups.setdefault(_patient_of(case, patients), []).append(case)
+    for case in sorted(cases, key=BY_IMAGE):
+        groups.setdefault(patients.get(case["image"], case["image"]), []).append(case)
     return list(groups.values())
 
 

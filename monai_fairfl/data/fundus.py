@@ -23,6 +23,8 @@ from monai_fairfl.utils.arguments import check_value
 
 # Width / height from which a photograph is taken for a pair of views. Few single views are as wide.
 STEREO = 1.8
+# Share of the 99th percentile of brightness that is seen in the field of view alone.
+LEAST_BRIGHT = 0.15
 # Values of which torch computes a quantile, at most.
 MOST_OF_TORCH = 2**24
 
@@ -53,21 +55,19 @@ class OneViewd(Cropd):
     """
 
     def __init__(self, keys: KeysCollection, stereo: bool | None = None) -> None:
-        super().__init__(keys, cropper=_LeftHalf(stereo))
-
-
-class _LeftHalf(Crop):
-    def __init__(self, stereo: bool | None) -> None:
-        super().__init__()
+        super().__init__(keys, Crop())
         self.stereo = stereo
 
     def __call__(
-        self, img: torch.Tensor, slices: Any = None, lazy: bool | None = None
-    ) -> torch.Tensor:
-        width, height = img.shape[1:]
-        stereo = is_pair(width, height) if self.stereo is None else self.stereo
-        view = (slice(0, width // 2 if stereo else width), slice(0, height))
-        return super().__call__(img, view, lazy)
+        self, data: Mapping[Hashable, Any], lazy: bool | None = None
+    ) -> dict[Hashable, Any]:
+        d = dict(data)
+        for key in self.key_iterator(d):
+            width, height = d[key].shape[1:]
+            stereo = is_pair(width, height) if self.stereo is None else self.stereo
+            view = (slice(0, width // 2 if stereo else width), slice(0, height))
+            d[key] = self.cropper(d[key], view, lazy)
+        return d
 
 
 class NormaliseFieldd(EachKeyd):
@@ -76,15 +76,11 @@ class NormaliseFieldd(EachKeyd):
     .. math:: x'_c = (x_c - \mu_c) / \sigma_c
 
     with mean and standard deviation of colour c in the field of view. This takes the camera's
-    colour cast and exposure away. The field of view is where the brightest colour is above
-    ``threshold`` times its 99th percentile; what surrounds it is black, with a label or a mark.
+    colour cast and exposure away. The field of view is where the brightest colour is above 0.15 of
+    its 99th percentile; what surrounds it is black, with a label or a mark.
 
     Args:
         keys: keys of photographs, C x W x H, any scale from 0.
-        threshold: share of the 99th percentile, in [0, 1).
-
-    Raises:
-        ConfigError: ``threshold`` is out of range.
 
     >>> import torch
     >>> image = torch.rand(3, 32, 32) + 1
@@ -93,18 +89,12 @@ class NormaliseFieldd(EachKeyd):
     (True, 1.0)
     """
 
-    def __init__(self, keys: KeysCollection, threshold: float = 0.15) -> None:
-        super().__init__(keys)
-        # Some pixels of every photograph can be above it.
-        check_value("threshold", threshold, "float", "[0, 1)")
-        self.threshold = threshold
-
     def change(self, image: torch.Tensor) -> torch.Tensor:
         """As :meth:`EachKeyd.change`."""
-        return normalise_field(image, self.threshold)
+        return normalise_field(image)
 
 
-def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tensor:
+def normalise_field(image: torch.Tensor) -> torch.Tensor:
     """Normalise one photograph, C x W x H, as :class:`NormaliseFieldd` does.
 
     >>> import torch
@@ -123,7 +113,7 @@ def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tenso
     else:
         values = torch.as_tensor(brightest).cpu().numpy()
         percentile = torch.as_tensor(np.quantile(values, 0.99)).to(brightest)
-    inside = brightest > threshold * percentile
+    inside = brightest > LEAST_BRIGHT * percentile
     pixels = image[:, inside] if bool(inside.any()) else image.flatten(1)
     mean, deviation = (of_all[:, None, None] for of_all in (pixels.mean(1), pixels.std(1)))
     normalised = (image - mean) / deviation.clamp(min=1e-6)

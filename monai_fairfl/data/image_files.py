@@ -8,8 +8,7 @@ import gzip
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -38,11 +37,8 @@ WRITE_AGAIN = "write it again (nibabel: image.set_qform(affine), image.set_sform
 # A kind that is read here, and one that is not.
 _READ = re.compile(r"(?P<stem>[^.].*)\.(nii(\.gz)?|png|jpe?g|tiff?|bmp)", re.IGNORECASE)
 _UNREAD = re.compile(
-    r"[^.].*\.(mha|mhd|nrrd|mg[hz]|img|np[yz]|dcm|dicom|ima|gif|webp|hei[cf]|avif|jp2|jxl|p[gp]m)",
-    re.IGNORECASE,
+    r"[^.].*\.(mha|mhd|nrrd|mg[hz]|img|np[yz]|gif|webp|hei[cf]|avif|jp2|jxl|p[gp]m)", re.IGNORECASE
 )
-DICOM = ("DICOM", "DCM", "IMA")
-"""Kinds of images that are slices of a DICOM series."""
 
 
 # A warning of nibabel's on a header is told once, not for every file and every reading.
@@ -88,72 +84,54 @@ def is_lossy(path: str | Path) -> bool:
     return str(path).lower().endswith((".jpg", ".jpeg"))
 
 
-def is_unreadable_kind(name: str) -> bool:
-    """Whether the name ends as an image's of a kind that is not read here, and is not hidden.
+def is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM by its name or by how it begins, or may be and cannot be read.
 
-    >>> is_unreadable_kind("Case00.nrrd"), is_unreadable_kind("Case00.nii.gz")
-    (True, False)
+    It has the prefix (PS3.10, 7.1), or it begins as a data set without it and its name has no
+    ending, or a number as in UIDs: archives export files such as ``IM0001`` or ``1.2.840.113``.
+
+    >>> [is_dicom(Path(name)) for name in ("IM_0001.dcm", ".IM_0001.dcm", "DICOMDIR", "notes.txt")]
+    [True, False, False, False]
     """
-    return _UNREAD.fullmatch(name) is not None
-
-
-def is_named_as_dicom(name: str) -> bool:
-    """Whether the name ends as a DICOM file's, and is not hidden.
-
-    >>> is_named_as_dicom("IM_0001.dcm"), is_named_as_dicom("IM_0001")
-    (True, False)
-    """
-    return name[0] != "." and name.lower().endswith((".dcm", ".dicom", ".ima"))
-
-
-def may_be_dicom(name: str) -> bool:
-    """Whether the name leaves open that the file is DICOM: no ending, or a number as in UIDs.
-
-    >>> [may_be_dicom(name) for name in ("IM0001", "IM.0001", "1.2.840.113", "notes.txt")]
-    [True, True, True, False]
-    """
-    ending = Path(name).suffix.removeprefix(".")
-    return name[0] != "." and name != "DICOMDIR" and (not ending or ending.isdigit())
-
-
-def begins_as_dicom(path: Path) -> bool:
-    """Whether a file has the prefix of DICOM (PS3.10, 7.1), or begins as a data set without it.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as file:
-        start = file.read(132)
-    if start[128:] == b"DICM":
+    name = path.name.lower()
+    if name[0] == "." or name == "dicomdir":
+        return False
+    # A broken link, too, which is then named as unreadable.
+    if name.endswith((".dcm", ".dicom", ".ima")):
         return True
+    ending = path.suffix[1:]
+    is_open = not ending or ending.isdigit()
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            start = file.read(132)
+    except OSError:
+        return is_open
     # Scanners and archives leave the prefix out. The first element is then one of group 0002 or
     # 0008, with its type in two capitals or its even length, in bytes, behind its number.
     length = int.from_bytes(start[4:8], "little")
     has_type = start[4:6].isalpha() and start[4:6].isupper()
     is_element = has_type or (length % 2 == 0 and length < 256)
-    begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and is_element
-    return begins_so and len(start) == 132 and may_be_dicom(path.name)
+    begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and is_element and len(start) == 132
+    return start[128:] == b"DICM" or (begins_so and is_open)
 
 
 def kind_of_image(path: Path) -> str:
     """The ending of an image's name in capitals, also of a kind that is not read here.
 
-    ``DICOM`` where a file without an ending begins as one: archives export files such as ``IM0001``
-    or ``1.2.840.113``. Empty of other files, and of hidden ones.
+    ``DICOM`` of a file that is or may be such, empty of other files, and of hidden ones.
 
     >>> [kind_of_image(Path(name)) for name in ("a.nii.gz", "b.nrrd", "._b.nrrd", "notes.txt")]
     ['NII.GZ', 'NRRD', '', '']
     """
-    if _READ.fullmatch(path.name) or is_unreadable_kind(path.name):
+    if _READ.fullmatch(path.name) or _UNREAD.fullmatch(path.name):
         return path.name[len(stem(path)) + 1 :].upper()
-    with suppress(OSError):
-        if may_be_dicom(path.name) and path.is_file() and begins_as_dicom(path):
-            return "DICOM"
-    return ""
+    return "DICOM" if is_dicom(path) else ""
 
 
 def sort_files(
-    files: Iterable[str], used: Collection[str], reasons: Mapping[str, str], otherwise: str
+    files: Iterable[str], used: set[str], reasons: Mapping[str, str], otherwise: str
 ) -> dict[str, Any]:
     """What became of files, each of which is one of three.
 
@@ -170,13 +148,13 @@ def sort_files(
     >>> sort_files(["a.nii", "b.nii", "c.txt"], {"a.nii"}, {}, "it has no mask")
     {'used': 1, 'refused': {'b.nii': 'it has no mask'}, 'not_images': 1}
     """
-    paths = set(files)
-    unused = paths.difference(used)
+    present = set(files)
+    unused = present - used
     refused = {}
     for path in sorted(unused):
         if path in reasons or kind_of_image(Path(path)):
             refused[path] = reasons.get(path, otherwise)
-    num_used, num_others = len(paths) - len(unused), len(unused) - len(refused)
+    num_used, num_others = len(present & used), len(unused) - len(refused)
     return {"used": num_used, "refused": refused, "not_images": num_others}
 
 
@@ -204,9 +182,10 @@ def files_under(
     seen: set[str] = set()
 
     def note_once(error: OSError) -> None:
-        if on_unreadable is not None and os.path.realpath(error.filename) not in seen:
+        place = os.path.realpath(error.filename)
+        if on_unreadable is not None and place not in seen:
             on_unreadable(error)
-        seen.add(os.path.realpath(error.filename))
+        seen.add(place)
 
     for parent, folders, names in os.walk(folder, onerror=note_once, followlinks=True):
         # Links may form a loop, and come after the folders that they may lead to.
@@ -315,12 +294,9 @@ def header_fault(nifti: Any) -> str:
     affine = nifti.affine
     if not (np.isfinite(affine).all() and abs(np.linalg.det(affine[:3, :3])) > 0):
         return f"has an affine that is not finite or without volume; {WRITE_AGAIN}"
-    by_pixdim = np.array(nifti.header.get_zooms()[:3])
-    by_sform = affine_to_spacing(affine)
-    first, second = np.diag([*by_pixdim, 1.0]), np.diag([*by_sform, 1.0])
-    if largest_shift(first, second, nifti.shape[:3], HEADER_TOLERANCE):
-        sizes = [" x ".join(f"{size:.6g}" for size in each) for each in (by_pixdim, by_sform)]
-        return f"has voxels of {sizes[0]} by its pixdim, {sizes[1]} by its sform; {WRITE_AGAIN}"
+    pixdim, sform = np.array(nifti.header.get_zooms()[:3]), affine_to_spacing(affine)
+    if not np.allclose(pixdim, sform, rtol=ROUNDED_ROTATION, atol=0):
+        return f"has voxels of {pixdim} mm by its pixdim, {sform} by its sform; {WRITE_AGAIN}"
     return ""
 
 
@@ -338,7 +314,7 @@ def forms_fault(nifti: Any) -> str:
     >>> forms_fault(nifti).partition(";")[0]
     'has an sform and a qform that place it up to 20 mm apart'
     """
-    if not has_sform(nifti) or not has_qform(nifti):
+    if not nifti.header["sform_code"] or not nifti.header["qform_code"]:
         return ""
     try:
         qform = nifti.get_qform()
@@ -350,22 +326,13 @@ def forms_fault(nifti: Any) -> str:
     return ""
 
 
-def has_sform(nifti: Any) -> bool:
-    """Whether a NIfTI image stores an affine (NIfTI-1, method 3).
+def is_oriented(nifti: Any) -> bool:
+    """Whether a NIfTI image stores an affine or a rotation (NIfTI-1, methods 3 and 2).
 
-    >>> has_sform(nib.Nifti1Image(np.zeros((2, 2, 2)), np.eye(4)))
+    >>> is_oriented(nib.Nifti1Image(np.zeros((2, 2, 2)), np.eye(4)))
     True
     """
-    return int(nifti.header["sform_code"]) > 0
-
-
-def has_qform(nifti: Any) -> bool:
-    """Whether a NIfTI image stores a rotation (NIfTI-1, method 2).
-
-    >>> has_qform(nib.Nifti1Image(np.zeros((2, 2, 2)), np.eye(4)))
-    False
-    """
-    return int(nifti.header["qform_code"]) > 0
+    return bool(nifti.header["sform_code"] or nifti.header["qform_code"])
 
 
 def largest_shift(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which folders are sites, and the layouts of public data sets, each recognised by its files.
 
-A layout of your own is one more line of :data:`LAYOUTS`.
+A layout of your own is one more function in :data:`LAYOUTS`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.data.image_files import (
-    DICOM,
     files_under,
     images_in,
     kind_of_image,
@@ -28,6 +29,7 @@ from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
 
 PARTS = ("training", "validation", "testing")
+FILES = ("image", "label")
 
 CaseFiles = dict[str, Any]
 """``{"image": path, "label": path}``, and ``"values"`` where pixel values code structures."""
@@ -38,10 +40,11 @@ Values = dict[str, list[int]]
 
 @dataclass(frozen=True)
 class Found:
-    """The cases of one site, sorted by image, with absolute paths.
+    """The cases of one site, with absolute paths.
 
     Args:
-        cases: all of them.
+        layout: its name; ``"–"`` of a folder that was meant to be a site, empty of any other.
+        cases: all of them, sorted by image.
         parts: the split that came with the data: some of ``training``, ``validation`` and
             ``testing``. ``None``: none.
         patients: image -> patient, where a patient has several cases; every other case is a patient
@@ -51,12 +54,13 @@ class Found:
         problems: of files that do not pair, one for each.
 
     >>> case = {"image": "/elm/Case00.nii.gz", "label": "/elm/Case00_segmentation.nii.gz"}
-    >>> found = Found([case], patients={case["image"]: "patient 7"})
+    >>> found = Found("saml", [case], patients={case["image"]: "patient 7"})
     >>> len(found.cases), found.parts, found.patients["/elm/Case00.nii.gz"]
     (1, None, 'patient 7')
     """
 
-    cases: list[CaseFiles]
+    layout: str = ""
+    cases: Sequence[CaseFiles] = ()
     parts: dict[str, list[CaseFiles]] | None = None
     patients: Mapping[str, str] = field(default_factory=dict)
     labels: Values = field(default_factory=dict)
@@ -65,14 +69,8 @@ class Found:
 
 # Lists of cases, and texts about many of them
 
-
-def sorted_by_image(cases: Iterable[CaseFiles]) -> list[CaseFiles]:
-    """Cases in the order of their images' paths.
-
-    >>> sorted_by_image([{"image": "b.png"}, {"image": "a.png"}])
-    [{'image': 'a.png'}, {'image': 'b.png'}]
-    """
-    return sorted(cases, key=lambda case: case["image"])
+BY_IMAGE = itemgetter("image")
+"""Cases are sorted by this key."""
 
 
 def all_cases(parts: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
@@ -86,7 +84,7 @@ def all_cases(parts: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
 
 def missing_files(cases: Sequence[CaseFiles]) -> list[str]:
     """A problem for each image and label that does not exist."""
-    files = [path for case in cases for path in (case["image"], case["label"])]
+    files = [case[name] for case in cases for name in FILES]
     return [f"{path} does not exist" for path in files if not Path(path).is_file()]
 
 
@@ -122,12 +120,12 @@ Named = list[tuple[str, Path]]
 """The name of a case, and a file of it."""
 
 
-def pair(images: Named, masks: Named) -> Found:
-    """Pair the one image with the one mask of each case, sorted by image.
+def pair(layout: str, images: Named, masks: Named) -> Found:
+    """Pair the one image with the one mask of each case.
 
-    >>> pair([("7", Path("images/7.jpg"))], [("7", Path("masks/7_OD.tif"))]).cases
+    >>> pair("folders", [("7", Path("images/7.jpg"))], [("7", Path("masks/7_OD.tif"))]).cases
     [{'image': 'images/7.jpg', 'label': 'masks/7_OD.tif'}]
-    >>> pair([("7", Path("images/7.jpg"))], []).problems
+    >>> pair("folders", [("7", Path("images/7.jpg"))], []).problems
     ('7 has 1 image(s) and 0 mask(s), images/7.jpg; add or remove files to have one of each',)
     """
     files: dict[str, tuple[list[Path], list[Path]]] = {}
@@ -144,10 +142,10 @@ def pair(images: Named, masks: Named) -> Found:
             listed = few(f"{path.parent.name}/{path.name}" for path in image + mask)
             fix = "add or remove files to have one of each"
             problems.append(f"{name} has {counts}, {listed}; {fix}")
-    return Found(sorted_by_image(cases), problems=tuple(problems))
+    return Found(layout, cases, problems=tuple(problems))
 
 
-def pair_by_stem(images: Sequence[Path], masks: Sequence[Path]) -> Found:
+def pair_by_stem(layout: str, images: Sequence[Path], masks: Sequence[Path]) -> Found:
     """Pair images with the masks of the same stem, or of the same stem and one common suffix."""
     stems = {stem(path) for path in images}
     named = []
@@ -161,7 +159,8 @@ def pair_by_stem(images: Sequence[Path], masks: Sequence[Path]) -> Found:
             example_of.setdefault(suffix, path.name)
             name = begins[-1]
         named.append((name, path))
-    found = pair([(stem(path), path) for path in images], named)
+    found = pair(layout, [(stem(path), path) for path in images], named)
+    found = replace(found, patients=patients_of(found.cases))
     if len(example_of) < 2:
         return found
     # Such as of discs and of cups.
@@ -206,11 +205,11 @@ def _saml(folder: Path) -> Found | None:
     images: Named = []
     masks: Named = []
     # Broken links too, so that a check can name them.
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in folder.glob("[!.]*"):
         match = _NIFTI.fullmatch(path.name)
-        if match and not path.name.startswith(".") and not path.is_dir():
+        if match and not path.is_dir():
             (masks if match["mask"] else images).append((match["case"], path))
-    return pair(images, masks) if images or masks else None
+    return pair("saml", images, masks) if images or masks else None
 
 
 # folders: images in one folder and masks in another
@@ -229,8 +228,7 @@ def _folders(folder: Path) -> Found | None:
         if len(filled) > 1:
             raise DataError(f"{folder} has {few(filled)}. Keep one, move the other away.")
         sides.append(images_in(filled[0]))
-    found = pair_by_stem(*sides)
-    return replace(found, patients=patients_of(found.cases))
+    return pair_by_stem("folders", *sides)
 
 
 # dofe: a domain of the multi-site fundus set of Wang et al., DoFE, IEEE TMI 2020
@@ -241,19 +239,20 @@ _DOFE_LABELS = {"background": [201, 255], "disc": [0, 200], "cup": [0, 50]}
 
 
 def _dofe(folder: Path) -> Found | None:
-    parts = {}
-    problems: tuple[str, ...] = ()
+    parts: dict[str, list[CaseFiles]] = {}
+    patients: dict[str, str] = {}
+    problems: list[str] = []
     for part, name in (("training", "train"), ("testing", "test")):
         crops = folder / name / "ROIs"
         if crops.is_dir():
-            found = pair_by_stem(images_in(crops / "image"), images_in(crops / "mask"))
-            parts[part] = found.cases
+            found = pair_by_stem("dofe", images_in(crops / "image"), images_in(crops / "mask"))
+            parts[part] = sorted(found.cases, key=BY_IMAGE)
+            patients |= found.patients
             problems += found.problems
     if not parts:
         return None
-    cases = sorted_by_image(all_cases(parts))
     own_parts = parts if "testing" in parts else None
-    return Found(cases, own_parts, patients_of(cases), labels=_DOFE_LABELS, problems=problems)
+    return Found("dofe", all_cases(parts), own_parts, patients, _DOFE_LABELS, tuple(problems))
 
 
 # nvflare: a client's data list of NVIDIA FLARE's prostate example, which has its split
@@ -281,6 +280,15 @@ def client_lists(root: Path) -> dict[str, Path]:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
+    """The content of a JSON file, of which a process reads each version once; empty without one."""
+    if not file.exists():
+        return {}
+    version = file.stat()
+    return _content(file, version.st_mtime_ns, version.st_size)
+
+
+@lru_cache
+def _content(file: Path, *version: int) -> dict[str, Any]:
     try:
         # Windows begins files with a byte order mark, which the encoding skips.
         return object_of_json(file.read_text(encoding="utf-8-sig"))
@@ -303,14 +311,13 @@ def _nvflare(folder: Path) -> Found | None:
     for part in PARTS:
         if content.get(part) or part == "training":
             parts[part] = _listed_cases(content.get(part), bases, file)
-    cases = sorted_by_image(all_cases(parts))
     patients = {}
-    for case in cases:
+    for case in all_cases(parts):
         # Slices of one patient lie as SITE/Image/CASE/SLICE.png.
         of_slices = Path(case["image"]).parent
         if of_slices.parent.name.lower() in IMAGES:
             patients[case["image"]] = str(of_slices)
-    return Found(cases, parts, patients)
+    return Found("nvflare", all_cases(parts), parts, patients)
 
 
 def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseFiles]:
@@ -328,8 +335,7 @@ def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseF
         first = entries[0]["image"]
         base = next((base for base in bases if (base / first).is_file()), bases[-1])
         cases = [
-            {name: os.path.normpath(base / entry[name]) for name in ("image", "label")}
-            for entry in entries
+            {name: os.path.normpath(base / entry[name]) for name in FILES} for entry in entries
         ]
     except (TypeError, KeyError, IndexError) as error:
         fix = 'give "training" and others a list of {"image": path, "label": path}'
@@ -339,60 +345,34 @@ def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseF
     return cases
 
 
-# msd: a task of the Medical Segmentation Decathlon (Antonelli et al., Nature Communications 2022).
-# nnunet: a raw data set of nnU-Net (Isensee et al., Nature Methods 2021), whose dataset.json names
-# the files' ending (version 2), or lists images without the channel in their names (version 1).
+# msd: a task of the Medical Segmentation Decathlon (Antonelli et al., Nature Communications 2022),
+# whose "training" has labels. nnunet: a raw data set of nnU-Net (Isensee et al., Nature Methods
+# 2021), whose dataset.json names the files' ending (version 2), or lists images without the channel
+# in their names (version 1).
 
 
-def description_of(folder: Path) -> dict[str, Any]:
-    """The content of ``dataset.json``; empty when there is none.
-
-    Raises:
-        DataError: it is no JSON object.
-    """
+def _of_dataset_json(folder: Path) -> Found | None:
     file = folder / "dataset.json"
-    return _read_json(file) if file.exists() else {}
-
-
-def _ending_of_nnunet(folder: Path, description: Mapping[str, Any]) -> str:
-    """The ending of the files of nnU-Net; empty where a folder has another layout."""
-    if ending := description.get("file_ending"):
-        return "." + str(ending).lstrip(".")
-    # Version 1 lists images without the channel that their names have.
+    description = _read_json(file)
+    ending = str(description.get("file_ending") or "")
     with suppress(IndexError, KeyError, TypeError):
         image = folder / description["training"][0]["image"]
         if not image.exists() and image.with_name(f"{stem(image)}_0000.nii.gz").exists():
-            return ".nii.gz"
-    return ""
-
-
-def _nnunet(folder: Path) -> Found | None:
-    description = description_of(folder)
-    ending = _ending_of_nnunet(folder, description)
-    if not ending:
+            ending = ending or ".nii.gz"
+    if not ending and "training" not in description:
         return None
-    images = _by_ending(folder / "imagesTr", f"_0000{ending}")
-    labels = _by_ending(folder / "labelsTr", ending)
-    if not images and not labels:
+    if not ending:
+        return Found("msd", _listed_cases(description["training"], [folder], file))
+    ending = "." + ending.lstrip(".")
+    sides = []
+    for inner, end in (("imagesTr", f"_0000{ending}"), ("labelsTr", ending)):
+        files = [path for path in images_in(folder / inner) if path.name.endswith(end)]
+        sides.append([(path.name.removesuffix(end), path) for path in files])
+    if not any(sides):
         where = f"{folder}: imagesTr/ and labelsTr/ hold no case"
         fix = "mend that, or convert the files to NIfTI"
         raise DataError(f"{where} with the ending {ending}, file_ending in dataset.json; {fix}")
-    return pair(images, labels)
-
-
-def _by_ending(folder: Path, ending: str) -> Named:
-    """The image files that have the ending, with the name before it."""
-    files = [path for path in images_in(folder) if path.name.endswith(ending)]
-    return [(path.name.removesuffix(ending), path) for path in files]
-
-
-def _msd(folder: Path) -> Found | None:
-    """Take the cases under ``"training"``; those under ``"test"`` have no labels."""
-    description = description_of(folder)
-    if "training" not in description or _ending_of_nnunet(folder, description):
-        return None
-    cases = _listed_cases(description["training"], [folder], folder / "dataset.json")
-    return Found(sorted_by_image(cases))
+    return pair("nnunet", *sides)
 
 
 def described_labels(folder: Path) -> Values:
@@ -407,7 +387,7 @@ def described_labels(folder: Path) -> Values:
     Raises:
         DataError: the values of a label are no whole numbers.
     """
-    labels = description_of(folder).get("labels")
+    labels = _read_json(folder / "dataset.json").get("labels")
     named: Values = {}
     for key, value in labels.items() if isinstance(labels, Mapping) else ():
         name, values = (value, [key]) if isinstance(value, str) else (key, value)
@@ -420,15 +400,8 @@ def described_labels(folder: Path) -> Values:
     return named
 
 
-LAYOUTS: Mapping[str, Callable[[Path], Found | None]] = {
-    "saml": _saml,
-    "folders": _folders,
-    "dofe": _dofe,
-    "nvflare": _nvflare,
-    "msd": _msd,
-    "nnunet": _nnunet,
-}
-"""Name -> the function that finds a site's cases."""
+LAYOUTS: tuple[Callable[[Path], Found | None], ...]
+LAYOUTS = (_saml, _folders, _dofe, _nvflare, _of_dataset_json)
 
 
 # Which folders are sites, which layout each has, and its cases
@@ -458,67 +431,54 @@ def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:
         ...
     monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
-    return find(site_dir).cases
+    return list(find(site_dir).cases)
 
 
 def find(site_dir: str | os.PathLike[str]) -> Found:
-    """All that the files of a site say of its cases, whatever its layout.
-
-    Args:
-        site_dir: the site's folder, or its data list where that is the site (NVFlare).
-
-    Raises:
-        DataError: no such folder, no layout or several have such files, or files do not pair, are
-            missing or cannot be understood.
-    """
-    _, found = recognise(site_dir)
+    """As :func:`recognise`, and files that do not pair are an error, too."""
+    found = recognise(site_dir)
     if found.problems:
-        raise DataError(f"{site_dir}: {all_named(found.problems)}")
+        raise DataError(all_named(found.problems))
     return found
 
 
-def recognise(site_dir: str | os.PathLike[str]) -> tuple[str, Found]:
-    """The layout of a site, and its cases, with a problem for each file that does not pair.
+def recognise(site_dir: str | os.PathLike[str], must: bool = True) -> Found:
+    """All that the files of a site say of its cases, by the one layout that they have.
+
+    Args:
+        site_dir: the site's folder, or its data list where that is the site (NVFlare).
+        must: whether it must be a sound site. Else one whose files cannot be understood has no
+            cases.
 
     Raises:
-        DataError: as :func:`find`, but for files that do not pair.
+        DataError: no such folder, this account may not read it, no layout or several have such
+            files, or they are missing or cannot be understood.
     """
     site = Path(site_dir)
     if not site.exists():
         raise DataError(f"{site} is not a folder. Give the one of the site's images and labels.")
-    results = _recognising(site)
-    for found in results.values():
-        if isinstance(found, DataError):
-            raise found
-    if len(results) > 1:
-        kinds = " and ".join(results)
-        raise DataError(f"{site} could be {len(results)} layouts, {kinds}. Keep the files of one.")
-    for name, found in results.items():
-        assert isinstance(found, Found)
-        return name, replace(found, labels=described_labels(folder_of_site(site)) or found.labels)
-    layouts = ", ".join(LAYOUTS)
-    fault = f"{site} holds no case. There is {_describe(site)}"
-    raise DataError(f"{fault}. Give it a layout of docs/data.md: {layouts}")
-
-
-def _recognising(folder: Path) -> dict[str, Found | DataError]:
-    """The cases of a folder, or what is wrong with it, by each layout that recognises it.
-
-    Raises:
-        DataError: this account may not read it.
-    """
-    results: dict[str, Found | DataError] = {}
-    for name, find_cases_of in LAYOUTS.items():
-        try:
-            found = find_cases_of(folder)
-            if found is not None:
-                results[name] = found
-        except DataError as error:
-            results[name] = error
-        except PermissionError as error:
-            fault = f"{folder} cannot be read, because this account may not read it"
-            raise DataError(f"{fault}; change the permissions, or move it elsewhere") from error
-    return results
+    try:
+        results = [found for found in (find_cases_of(site) for find_cases_of in LAYOUTS) if found]
+        labels = described_labels(folder_of_site(site))
+        if len(results) > 1:
+            kinds = " and ".join(found.layout for found in results)
+            raise DataError(f"{site} could be of the layouts {kinds}. Keep the files of one.")
+        for found in results:
+            problems = tuple(f"{site}: {problem}" for problem in found.problems)
+            cases, labels = sorted(found.cases, key=BY_IMAGE), labels or found.labels
+            return replace(found, cases=cases, labels=labels, problems=problems)
+        if must:
+            fault = f"{site} holds no case. There is {_describe(site)}"
+            raise DataError(f"{fault}. Give it a layout of docs/data.md")
+    except DataError:
+        if must:
+            raise
+        return Found("–")
+    except PermissionError as error:
+        fault = f"{site} cannot be read, because this account may not read it"
+        raise DataError(f"{fault}; change the permissions, or move it elsewhere") from error
+    names = {path.name.lower() for path in site.glob("*")}
+    return Found("–" if names & _NAMES_IN_A_SITE else "")
 
 
 def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
@@ -555,9 +515,8 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     # The folders above the images of the lists are not sites themselves, nor are those above them.
     listed: set[Path] = set()
     for file in lists.values():
-        with suppress(DataError):
-            for case in find_cases(file.absolute()):
-                listed.update(Path(case["image"]).parents)
+        for case in recognise(file.absolute(), must=False).cases:
+            listed.update(Path(case["image"]).parents)
 
     notes = []
     for folder in folders_in(root):
@@ -565,7 +524,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         path = Path(os.path.abspath(folder))
         if path in listed or (lists and folder.name.startswith("datalist")):
             continue
-        if _is_site(folder):
+        if recognise(folder, must=False).layout:
             if folder.name in lists:
                 both = f"{lists[folder.name]} and {folder}"
                 raise DataError(f"{both} are two sites {folder.name!r}. Rename one of them.")
@@ -574,8 +533,8 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
             notes.append(f"{folder} holds images, and no site of docs/data.md: {_describe(folder)}")
     if must and not sites:
         fault = f"{root} has no site: none of its folders holds images with labels"
-        if names := list(_recognising(root)):
-            fault += f". It is a site itself ({names[0]}): give the folder that holds it"
+        if layout := recognise(root, must=False).layout:
+            fault += f". It is a site itself ({layout}): give the folder that holds it"
         raise DataError("\n- ".join([fault, *notes]))
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
@@ -592,11 +551,8 @@ def folders_in(root: Path) -> list[Path]:
     >>> [folder.name for folder in folders_in(root)]
     ['elm']
     """
-    return [
-        path
-        for path in sorted(root.iterdir())
-        if path.name[0] != "." and path.name.lower() not in _OF_THE_FILE_SYSTEM and path.is_dir()
-    ]
+    inner = [path for path in sorted(root.glob("[!.]*")) if path.is_dir()]
+    return [path for path in inner if path.name.lower() not in _OF_THE_FILE_SYSTEM]
 
 
 def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
@@ -613,7 +569,7 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     (['alder', 'birch'], ['alder'])
     """
     path = Path(path)
-    is_one = path.is_file() or (path.is_dir() and _is_site(path))
+    is_one = path.is_file() or (path.is_dir() and recognise(path, must=False).layout)
     # A folder with a single data list is a site; one with several lists holds several sites.
     if not is_one or (client_lists(path) and len(site_folders(path)) > 1):
         return site_folders(path)
@@ -642,36 +598,22 @@ def folder_of_site(site_dir: Path) -> Path:
     return site_dir.parent if site_dir.is_file() else site_dir
 
 
-def _is_site(folder: Path) -> bool:
-    """Whether a folder is, or was meant to be, a site."""
-    if _recognising(folder):
-        return True
-    return any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir())
-
-
 def _describe(site: Path) -> str:
-    """What a folder holds.
+    """What the folders of a site hold.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> (folder / "images").mkdir()
     >>> (folder / "images" / "7.png").touch()
     >>> _describe(folder)
-    'images/ with 1 PNG'
+    '1 PNG in images'
     """
-    inner = sorted(path for path in site.glob("[!.]*") if path.is_dir())
-    contents = [f"{path.name}/ with {_count_files(path) or 'no files'}" for path in inner]
-    contents += filter(None, [_count_files(site)])
-    description = ", ".join(contents) or "nothing in it"
-    if any(kind_of_image(path) in DICOM for path in files_under(site)):
-        description += f"; convert the DICOM series {CONVERT_DICOM}"
-    return description
-
-
-def _count_files(folder: Path) -> str:
-    """Number of a folder's files, by kind; empty where there is none."""
-    kinds: Counter[str] = Counter()
-    for path in folder.glob("[!.]*"):
-        if not path.is_dir():
-            kinds[path.name[len(stem(path)) + 1 :].upper() or "unnamed"] += 1
-    return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    kinds: Counter[tuple[str, str]] = Counter()
+    for path in files_under(site):
+        if path.name[0] != ".":
+            kind = kind_of_image(path) or path.suffix[1:].upper() or "unnamed"
+            kinds[kind, os.path.relpath(path.parent, site)] += 1
+    has_dicom = "DICOM" in {kind for kind, _ in kinds}
+    held = few(f"{number} {kind} in {place}" for (kind, place), number in kinds.most_common())
+    fix = f"; convert the DICOM series {CONVERT_DICOM}" if has_dicom else ""
+    return (held or "nothing") + fix

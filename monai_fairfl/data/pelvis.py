@@ -13,11 +13,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import nibabel as nib
 import numpy as np
@@ -65,6 +65,17 @@ class Site:
     blur: float = 0.8
     thickness: float = 3.5
     volume: float = 1.0
+
+    files: ClassVar = ("Case{:02d}.nii.gz", "Case{:02d}_segmentation.nii.gz")
+
+    def written(self, number: int, seed: int, size: tuple[int, int, int]) -> Iterator[bytes]:
+        """The files of a case, see :func:`make_case`."""
+        *volumes, affine = make_case(self, number, seed, size)
+        for voxels in volumes:
+            nifti = nib.Nifti1Image(voxels, affine)
+            nifti.header.set_xyzt_units("mm")
+            # Without a time, so that a file is the same whenever it is made.
+            yield gzip.compress(nifti.to_bytes(), compresslevel=4, mtime=0)
 
 
 # Name, cases, scale, gamma, zones, bias, noise, coil, fov, blur, thickness, volume.
@@ -156,9 +167,9 @@ def make_case(
 
 def write_sites(
     root: str | os.PathLike[str],
-    sites: Sequence[Site] = SITES,
+    sites: Sequence[Any] = SITES,
     seed: int = 0,
-    size: tuple[int, int, int] = (96, 96, 16),
+    size: tuple[int, ...] = (96, 96, 16),
     cases: int | None = None,
     workers: int = 1,
 ) -> list[str]:
@@ -166,13 +177,14 @@ def write_sites(
 
     Each case is ``SITE/CaseNN.nii.gz`` and ``SITE/CaseNN_segmentation.nii.gz``. The same arguments
     give the same bytes; a case depends on seed, site and number only. Cases that are there already
-    and whole stay as they are, so an interrupted call can be repeated.
+    and whole stay as they are, so that an interrupted call can be repeated.
 
     Args:
         root: folder to write to; made if missing.
-        sites: hospitals.
+        sites: hospitals, or clinics.
         seed: decides all images.
-        size: voxels of every volume; field of view and gland stay the same in mm.
+        size: of every image, such as voxels of a volume; the field of view and what is in it stay
+            the same in mm.
         cases: number of cases of every site instead of each site's own.
         workers: threads.
 
@@ -187,16 +199,26 @@ def write_sites(
     ['alder', 'birch']
     """
 
-    def make(site: Site, number: int) -> Iterator[bytes]:
-        *volumes, affine = make_case(site, number, seed, size)
-        for voxels in volumes:
-            nifti = nib.Nifti1Image(voxels, affine)
-            nifti.header.set_xyzt_units("mm")
-            # Without a time, so that a file is the same whenever it is made.
-            yield gzip.compress(nifti.to_bytes(), compresslevel=4, mtime=0)
+    path = Path(root, "sites.json")
+    sites = [site if cases is None else replace(site, cases=cases) for site in sites]
+    described = {"seed": seed, "size": size, "sites": [asdict(site) for site in sites]}
+    content = json.dumps(described, indent=2).encode()
+    if path.exists() and path.read_bytes() != content:
+        fault = f"{path} was written with another seed, size or site"
+        raise DataError(f"{fault}. Delete {root}, or name another folder with --out.")
+    write_atomically(path, content)
 
-    names = ("Case{1:02d}.nii.gz", "Case{1:02d}_segmentation.nii.gz")
-    return write_generated(root, sites, seed, size, cases, workers, names, make)
+    def write_case(site: Any, number: int) -> None:
+        paths = [Path(root, site.name, name.format(number)) for name in site.files]
+        # Files are written whole or not at all.
+        if not all(path.exists() for path in paths):
+            for path, content in zip(paths, site.written(number, seed, size)):
+                write_atomically(path, content)
+
+    numbered = [(site, number) for site in sites for number in range(site.cases)]
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(write_case, *zip(*numbered)))
+    return sorted(site.name for site in sites)
 
 
 def write_demo(
@@ -244,70 +266,6 @@ def write_demo(
         file.parent.mkdir(exist_ok=True)
         write_atomically(file, json.dumps(parts, indent=2).encode())
     return written
-
-
-def write_generated(
-    root: str | os.PathLike[str],
-    sites: Sequence[Any],
-    seed: int,
-    size: Sequence[int],
-    cases: int | None,
-    workers: int,
-    names: tuple[str, str],
-    make: Callable[[Any, int], Iterable[bytes]],
-) -> list[str]:
-    """Write every case of every site that is not there yet, and ``sites.json``.
-
-    ``sites.json`` describes how the sites differ.
-
-    Args:
-        root: folder to write to; made if missing.
-        sites: dataclasses with ``name``, ``cases`` and whatever makes their images.
-        seed: of all images.
-        size: of all images.
-        cases: number of cases of every site instead of each site's own.
-        workers: threads.
-        names: of a case's image and mask, relative to the site's folder: formats of site and
-            number.
-        make: makes a case's image and mask, as files, by site and number.
-
-    Returns:
-        The sites' names, sorted.
-
-    Raises:
-        DataError: the folder holds generated sites of another seed, size or shift.
-    """
-    root = Path(root)
-    path = root / "sites.json"
-    sites = [site if cases is None else replace(site, cases=cases) for site in sites]
-    described: dict[str, Any] = {"seed": seed, "size": list(size), "sites": {}}
-    before = json.loads(path.read_text()) if path.exists() else described
-    described["sites"] |= before["sites"]
-    for site in sites:
-        entry = described["sites"][site.name] = asdict(site)
-        # A site may get further cases.
-        known = before["sites"].setdefault(site.name, entry)
-        entry["cases"] = known["cases"] = max(entry["cases"], known["cases"])
-    if described != before:
-        raise DataError(
-            f"{path} was written with another seed, size or site. Delete {root}, or name another"
-            " folder with --out."
-        )
-    for site in sites:
-        (root / site.name).mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(described, indent=2).encode())
-
-    def write_case(site: Any, number: int) -> None:
-        paths = [root / site.name / name.format(site, number) for name in names]
-        # Files are written whole or not at all.
-        if not all(path.exists() for path in paths):
-            for path, content in zip(paths, make(site, number)):
-                write_atomically(path, content)
-
-    numbered = [(site, number) for site in sites for number in range(site.cases)]
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(write_case, *zip(*numbered)))
-    return sorted(site.name for site in sites)
 
 
 class Pelvis:

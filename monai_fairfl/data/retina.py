@@ -21,7 +21,7 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter, map_coordinates
 from scipy.spatial import cKDTree
 
-from monai_fairfl.data.pelvis import write_generated
+from monai_fairfl.data.pelvis import write_sites
 from monai_fairfl.utils.files import write_atomically
 
 # From the disc's centre, temporal and down, in mm.
@@ -81,6 +81,19 @@ class Clinic:
     stereo: bool = False
     cup: bool = True
     suffix: str = ".png"
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """The names of a case's files, with a place for its number."""
+        return f"images/Case{{:02d}}{self.suffix}", "masks/Case{:02d}.png"
+
+    def written(self, number: int, seed: int, size: tuple[int, int]) -> Iterator[bytes]:
+        """The files of a case, see :func:`make_photograph`."""
+        pictures = make_photograph(self, number, seed, size[0])
+        for pixels, suffix in zip(pictures, (self.suffix, ".png")):
+            file = io.BytesIO()
+            Image.fromarray(pixels).save(file, Image.registered_extensions()[suffix])
+            yield file.getvalue()
 
 
 # Name, cases, fov, aim, frame, red, green, blue, gamma.
@@ -189,15 +202,7 @@ def write_clinics(
     ['acacia', 'beech']
     """
 
-    def make(clinic: Clinic, number: int) -> Iterator[bytes]:
-        pictures = make_photograph(clinic, number, seed, size)
-        for pixels, suffix in zip(pictures, (clinic.suffix, ".png")):
-            file = io.BytesIO()
-            Image.fromarray(pixels).save(file, Image.registered_extensions()[suffix])
-            yield file.getvalue()
-
-    names = ("images/Case{1:02d}{0.suffix}", "masks/Case{1:02d}.png")
-    written = write_generated(root, clinics, seed, (size, size), cases, workers, names, make)
+    written = write_sites(root, clinics, seed, (size, size), cases, workers)
     for clinic in clinics:
         structures = {"disc": [128, 255], "cup": 255} if clinic.cup else {"disc": 255}
         content = json.dumps({"labels": {"background": 0, **structures}}).encode()

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import threading as threads
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,6 @@ class LabelStructuresd(MapTransform):
             (:func:`~monai_fairfl.data.site_datalist`). A structure without values is not labelled.
 
     Raises:
-        ConfigError: when ``values`` names a structure that is not one of ``structures``.
         DataError: (of a call) when there are no values, or the label has several channels; the
             error names the file. The data list checks that the masks have the values.
 
@@ -80,8 +78,6 @@ class LabelStructuresd(MapTransform):
         super().__init__(keys)
         self.structures = tuple(structures)
         self.values = dict(values or {})
-        if unknown := set(self.values) - set(self.structures):
-            raise ConfigError(f"values name {unknown}, which are none of {self.structures}")
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -161,7 +157,6 @@ class OneChanneld(EachKeyd):
         channel: its number, from 0.
 
     Raises:
-        ConfigError: the number is negative.
         DataError: an image has several channels, but not this one.
 
     >>> import torch
@@ -175,16 +170,16 @@ class OneChanneld(EachKeyd):
 
     def __init__(self, keys: KeysCollection, channel: int = 0) -> None:
         super().__init__(keys)
-        if channel < 0:
-            raise ConfigError(f"channel must be at least 0, got {channel}")
         self.channel = channel
 
     def change(self, image: torch.Tensor) -> torch.Tensor:
         """As :meth:`EachKeyd.change`."""
-        if 1 < len(image) <= self.channel:
+        if len(image) == 1:
+            return image
+        if not 0 <= self.channel < len(image):
             fault = f"has {len(image)} channels, and none of number {self.channel}"
             raise DataError(f"{_name(image)} {fault}; mend 'channel'")
-        return image[self.channel : self.channel + 1] if len(image) > 1 else image
+        return image[self.channel : self.channel + 1]
 
 
 def surest_part(found: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -274,8 +269,9 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             ``"all"`` gives one slice.
         empty_rate: expected share r of slices without gland, 0 <= r < 1.
         neighbours: slices on each side of a drawn one that come with it as channels, of every key
-            but ``label_key`` (:func:`slice_with_neighbours`). At inference
-            :class:`~monai_fairfl.inferers.NeighbourSliceInferer` shows the network the same.
+            but ``label_key``, the lowest first; beyond the first and the last slice these are
+            repeated. At inference :class:`~monai_fairfl.inferers.NeighbourSliceInferer` shows the
+            network the same.
 
     Returns (of a call):
         A list of dictionaries with C x H x W plain tensors (the affine of a volume means nothing
@@ -303,12 +299,9 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         neighbours: int = 0,
     ) -> None:
         MapTransform.__init__(self, keys)
-        if label_key not in self.keys:
-            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
         if num_samples != "all":
             check_value("num_samples (or 'all')", num_samples, "int", "[1, inf)")
         check_value("empty_rate", empty_rate, "float", "[0, 1)")
-        check_value("neighbours", neighbours, "int", "[0, inf)")
         self.label_key = label_key
         self.num_samples = num_samples
         self.empty_rate = empty_rate
@@ -321,7 +314,7 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         Args:
             data: the label, C x H x W x D.
         """
-        has_gland = _has_gland(data.cpu().numpy())
+        has_gland = (data > 0).cpu().numpy().any(axis=(0, 1, 2))
         gland, empty = np.flatnonzero(has_gland), np.flatnonzero(~has_gland)
         if self.num_samples == "all":
             # So many empty ones of all of them, beside all slices with gland.
@@ -361,47 +354,11 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         for index in self.indices:
             one_slice = dict(data)
             for key, volume in volumes.items():
-                neighbours = 0 if key == self.label_key else self.neighbours
-                one_slice[key] = slice_with_neighbours(volume, int(index), neighbours)
+                beside = 0 if key == self.label_key else self.neighbours
+                around = np.arange(index - beside, index + beside + 1).clip(0, size[2] - 1)
+                one_slice[key] = torch.cat([volume[..., place] for place in around])
             slices.append(one_slice)
         return slices
-
-
-def slice_with_neighbours(volume: torch.Tensor, index: int, neighbours: int) -> torch.Tensor:
-    """Copy an axial slice and those on both sides of it, one after the other as channels.
-
-    Beyond the first and the last slice these are repeated.
-
-    Args:
-        volume: C x H x W x D.
-        index: of the slice, from 0.
-        neighbours: n slices on each side.
-
-    Returns:
-        (2n + 1) C x H x W: all channels of the lowest slice first.
-
-    >>> volume = torch.arange(4.0).reshape(1, 1, 1, 4)
-    >>> slice_with_neighbours(volume, index=1, neighbours=1).flatten().tolist()
-    [0.0, 1.0, 2.0]
-    >>> slice_with_neighbours(volume, index=3, neighbours=1).flatten().tolist()
-    [2.0, 3.0, 3.0]
-    """
-    last = volume.shape[-1] - 1
-    around = range(index - neighbours, index + neighbours + 1)
-    return torch.cat([volume[..., min(max(beside, 0), last)] for beside in around])
-
-
-def _has_gland(label: np.ndarray) -> np.ndarray:
-    """Which slices of a label have gland, boolean (D,).
-
-    NumPy takes a tenth of torch's time where whole rows W x D are compared at once.
-
-    Args:
-        label: C x H x W x D.
-    """
-    *_, width, depth = label.shape
-    rows = (label > 0).reshape(-1, width * depth).any(axis=0)
-    return np.asarray(rows.reshape(width, depth).any(axis=0))
 
 
 class UntrackedCompose(Compose):
@@ -441,29 +398,20 @@ class UntrackedCompose(Compose):
 
         Datasets split by these what they cache from what is random.
         """
-        length = len(self.transforms)
-        end = length if end is None else end
-        first = next((n for n, one in enumerate(self.transforms) if _is_random(one)), length)
+        end = len(self.transforms) if end is None else end
+        is_fixed = []
+        for one in self.transforms:
+            # A plain callable may be random, too.
+            is_fixed.append(isinstance(one, Transform) and not isinstance(one, RandomizableTrait))
+        first = [*is_fixed, False].index(False)
         if start < first:
             input_ = super().__call__(input_, start, min(first, end), threading, lazy)
+        was_tracked = get_track_meta()
         if end > first:
-            with _untracked():
+            if threads.current_thread() is threads.main_thread():
+                set_track_meta(False)
+            try:
                 input_ = super().__call__(input_, max(start, first), end, threading, lazy)
+            finally:
+                set_track_meta(was_tracked)
         return input_
-
-
-def _is_random(transform: Any) -> bool:
-    """Whether a transform may be random; a plain callable may."""
-    return isinstance(transform, RandomizableTrait) or not isinstance(transform, Transform)
-
-
-@contextmanager
-def _untracked() -> Iterator[None]:
-    """Switch MONAI's tracking off, in the main thread alone."""
-    was_tracked = get_track_meta()
-    if threads.current_thread() is threads.main_thread():
-        set_track_meta(False)
-    try:
-        yield
-    finally:
-        set_track_meta(was_tracked)

@@ -243,7 +243,7 @@ def _check_volume(case: Case) -> None:
         raise DataError("values not finite as 32-bit numbers, or all the same; export it again")
     if fault := image_files.header_fault(nifti):
         raise DataError(f"it {fault}")
-    if not image_files.has_sform(nifti) and not image_files.has_qform(nifti):
+    if not image_files.is_oriented(nifti):
         case.note("no orientation stored: look at the overlay")
     if fault := image_files.forms_fault(nifti):
         case.note(f"it {fault}; the sform is used here: look at the overlay")
@@ -300,7 +300,7 @@ def dicom_cases(
     Returns:
         The cases; and DICOM file -> why it is of no case.
     """
-    dicom = [path for path in files if _is_dicom(path)]
+    dicom = [path for path in files if image_files.is_dicom(path)]
     if not dicom:
         return [], {}
     if not (optional_import("pydicom")[1] and optional_import("highdicom")[1]):
@@ -353,19 +353,6 @@ def dicom_cases(
         if case.image and beside:
             case.note(f"may lack slices at an end: {', '.join(beside)} beside it cannot be read")
     return cases, left_out
-
-
-def _is_dicom(path: Path) -> bool:
-    """Whether a file is DICOM by its name or by how it begins, or may be and cannot be read."""
-    if path.name == "DICOMDIR" or path.name.startswith("."):
-        return False
-    try:
-        # A broken link, too, if its name says so, which is then named as unreadable.
-        return image_files.is_named_as_dicom(path.name) or (
-            path.is_file() and image_files.begins_as_dicom(path)
-        )
-    except OSError:
-        return image_files.may_be_dicom(path.name)
 
 
 def _convert(case: Case, headers: Sequence[Any], modality: str, path: Path) -> None:

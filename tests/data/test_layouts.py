@@ -61,9 +61,7 @@ def test_a_site_of_each_layout_keeps_its_list_where_it_is_moved(name: str, tmp_p
     assert json.dumps(again) == json.dumps(first).replace(f"{tmp_path}/old", f"{tmp_path}/new")
 
 
-def test_an_error_and_the_page_name_every_layout(tmp_path: Path) -> None:
-    with refused(f"{tmp_path} ", *SIZES):
-        find_cases(tmp_path)
+def test_the_page_names_every_layout() -> None:
     page = (CHECKOUT / "docs" / "data.md").read_text().splitlines()
     assert [line.split("`")[1] for line in page if line.startswith("| `")] == list(SIZES)
 
@@ -92,7 +90,7 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
 def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
     made.saml(tmp_path / "BIDMC" / "nifti")  # one folder too deep
     touch(tmp_path, "HK/7/images/eye.png", "UCL/Case00.nrrd", ".cache/a.png", "papers/readme.txt")
-    with refused("BIDMC", "nifti/", "8 NII.GZ", "HK", "7/", "UCL", "1 NRRD"):
+    with refused("BIDMC", "8 NII.GZ in nifti", "HK", "1 PNG in 7/images", "UCL", "1 NRRD"):
         site_folders(tmp_path)
     made.saml(tmp_path / "RUNMC")
     with notes() as found:
@@ -170,8 +168,8 @@ def test_an_empty_folder_is_a_site_whose_data_is_missing(
 
 
 HALVES = [
-    (["images/1.png", "images/2.png"], ["images/ with 2 PNG"]),
-    (["labels/1.png"], ["labels/ with 1 PNG"]),
+    (["images/1.png", "images/2.png"], ["2 PNG in images"]),
+    (["labels/1.png"], ["1 PNG in labels"]),
     (["images/1.png", "masks/1.gif"], ["1 PNG", "1 GIF"]),
     (["other.txt"], ["1 TXT"]),
 ]
@@ -209,7 +207,7 @@ def test_a_folder_that_may_not_be_read_is_named() -> None:
 def test_a_task_of_the_decathlon_names_channels_and_missing_files(tmp_path: Path) -> None:
     with noted("2 channels", "axis 3"):
         summary = check_cases(made.msd(tmp_path))
-    assert (summary["cases"][0]["channels"], summary["cases"][0]["shape"]) == (2, [8, 8, 4])
+    assert summary["cases"][0]["shape"] == [8, 8, 4]
     (tmp_path / "labelsTr" / "prostate_02.nii.gz").unlink()
     with refused("labelsTr/prostate_02.nii.gz"):
         find_cases(tmp_path)
