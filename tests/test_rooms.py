@@ -56,7 +56,6 @@ def test_no_name_of_a_face_is_that_of_a_module_in_its_place() -> None:
 
 
 WITHOUT_EXAMPLE = {
-    "write_dicom_seg": "needs highdicom, an extra",
     "FlowerTransport": "needs the grid of a run of Flower",
     "simulate_job": "begins a simulation of Flower, which takes seconds",
 }

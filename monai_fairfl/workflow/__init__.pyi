@@ -13,7 +13,6 @@ from .cases import SaveNiftid as SaveNiftid
 from .cases import SaveOverlayd as SaveOverlayd
 from .cases import answer_text as answer_text
 from .cases import overlay as overlay
-from .cases import write_dicom_seg as write_dicom_seg
 from .inputs import find_images as find_images
 from .inputs import find_photographs as find_photographs
 from .recipes import ModelValues as ModelValues
@@ -23,6 +22,4 @@ from .recipes import network_of as network_of
 from .recipes import placed_network as placed_network
 from .recipes import require_case_per_process as require_case_per_process
 from .recipes import require_model as require_model
-from .recipes import save_model as save_model
 from .recipes import training_recipe as training_recipe
-from .recipes import write_recipe_file as write_recipe_file

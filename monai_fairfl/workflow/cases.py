@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from monai.data import MetaTensor, NibabelReader, PILReader
 from monai.data.utils import affine_to_spacing
 from monai.transforms import CenterScaleCrop, LoadImage, MapTransform, Orientation
 from monai.utils import ImageMetaKey
-from PIL import Image, ImageDraw
+from PIL import Image
 from skimage.segmentation import find_boundaries
 from skimage.util import montage
 
@@ -36,7 +35,6 @@ from monai_fairfl import __version__
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.layouts import few
 from monai_fairfl.data.transforms import in_colours
-from monai_fairfl.errors import DataError, in_words
 from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
@@ -47,11 +45,6 @@ COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 a
 SAME_GRID = 0.1  # mm between the affine of a mask and that of its volume
 VALUES_OF_FILE = np.array([0, 128, 255], np.uint8)
 """Pixel values of background, disc and cup in a written mask."""
-
-SIDES_OF_VOLUME = (("right", "left"), ("anterior", "posterior"), ("lowest", "highest"))
-"""The two ends of each axis, towards left, posterior and superior."""
-
-SIDES_OF_PHOTOGRAPH = (("left", "right"), ("upper", "lower"))
 
 logger = logging.getLogger(__name__)
 
@@ -101,19 +94,6 @@ class Case:
         """Return the case as it stands in the table."""
         whole = {"case": self.name, "status": self.status, "source": self.source}
         return {**whole, **self.results, "problems": self.problems}
-
-
-def why_unreadable(error: Exception, fix: str = "copy it again from its source") -> str:
-    """Return why a file or folder cannot be read, and what to do.
-
-    >>> why_unreadable(PermissionError(13, "Permission denied"))
-    'no permission to read; change the permissions'
-    """
-    if isinstance(error, PermissionError):
-        return "no permission to read; change the permissions"
-    if isinstance(error, DataError):
-        return str(error)
-    return f"cannot be read ({in_words(error)}); {fix}"
 
 
 @dataclass
@@ -196,8 +176,7 @@ class Cases:
         # Before anything is printed: the reader of standard output may have left.
         self.save()
         text = f"{answer_text(self.table())}\nFolder: {self.report.parent}"
-        shown = sys.stdout.encoding or "utf-8"
-        print(text.encode(shown, "replace").decode(shown))
+        print(text.encode(errors="replace").decode())
         self._end(3 if any(case.status != "segmented" for case in self) else 0)
 
     def _end(self, code: int) -> None:
@@ -442,7 +421,7 @@ class CheckBorderd(CaseOutput):
     >>> cases = Cases([case], Path(tempfile.mkdtemp(), "volumes.json"))
     >>> _ = CheckBorderd("pred", cases, field_of_view=0.6)({"pred": mask})
     >>> print(case.results["flags"][0])
-    the mask touches the border of what the network saw (right): look at it
+    the mask touches the border of what the network saw: look at it
     """
 
     def __init__(self, keys: KeysCollection, cases: Cases, field_of_view: float = 1.0):
@@ -455,29 +434,24 @@ class CheckBorderd(CaseOutput):
         # The field was cut out in this order of the axes.
         crop = CenterScaleCrop([self.field_of_view] * 2 + [1.0] * is_volume)
         seen = np.asarray(crop(torch.as_tensor(mask)[None])[0])
-        touched = []
-        for axis, sides in enumerate(SIDES_OF_VOLUME if is_volume else SIDES_OF_PHOTOGRAPH):
-            field = seen if axis < 2 else mask
-            for side, end in zip(sides, (0, -1), strict=True):
-                if field.shape[axis] > 1 and field.take(end, axis).any():
-                    touched.append(side)
-        if touched:
-            border = ", ".join(touched)
-            case.flag(f"the mask touches the border of what the network saw ({border}): look at it")
+        ends = [seen[[0, -1]], seen[:, [0, -1]]]
+        if is_volume and mask.shape[2] > 1:
+            ends.append(mask[..., [0, -1]])
+        if any(end.any() for end in ends):
+            case.flag("the mask touches the border of what the network saw: look at it")
         return {}
 
 
 def in_patient(labels: torch.Tensor) -> np.ndarray:
     """The values of a volume, (1, x, y, z), towards left, posterior and superior: axial slices."""
-    return np.asarray(torch.as_tensor(Orientation(axcodes="LPS", labels=None)(labels.cpu())[0]))
+    return Orientation(axcodes="LPS", labels=None)(labels.cpu())[0].numpy()
 
 
 def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
     """Draw the outline of each label of a mask, in a colour of its own, on the image.
 
     The image is a photograph or a volume. Of a volume, up to ``most`` axial slices with mask are
-    shown from feet to head, each with its number; the patient's left is on the right, as
-    radiologists look at it.
+    shown from feet to head; the patient's left is on the right, as radiologists look at it.
 
     Args:
         image: MetaTensor, (1, x, y, z) volume, shown from its 0.5 to its 99.5 percentile; or
@@ -509,30 +483,19 @@ def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
     values, labels = (each.cpu().numpy().astype(np.uint8) for each in (image, mask[0]))
 
     # Up to so many of the slices with mask, evenly spread; of all where none has mask.
-    with_mask = np.flatnonzero(labels.any(axis=(0, 1)))
-    candidates = with_mask if with_mask.size else np.arange(labels.shape[-1])
-    places = np.linspace(0, candidates.size - 1, min(most, candidates.size)).round().astype(int)
-
-    # As many columns as rows, or one more, fill the picture's longer side.
-    columns = int(np.ceil(np.sqrt(places.size)))
-    rows = int(np.ceil(places.size / columns))
-    extent = np.array(labels.shape[:2]) * spacing
-    size = np.maximum(1, (extent * SIDE / columns / extent.max()).round().astype(int))
-    tiles = []
-    for index in candidates[places]:
-        picture = Image.fromarray(values[..., index].transpose(2, 1, 0))
-        tile = np.array(picture.resize(size, Image.Resampling.BILINEAR))
-        outline = Image.fromarray(labels[..., index].T)
-        enlarged = np.asarray(outline.resize(size, Image.Resampling.NEAREST))
-        for label, colour in enumerate(COLOURS, start=1):
-            # With the labels above: where one lies within another, its outline is drawn on that.
-            tile[find_boundaries(enlarged >= label, mode="thick")] = colour
-        drawn = Image.fromarray(tile)
-        if is_volume:
-            text = f"{index + 1} of {labels.shape[-1]}"
-            ImageDraw.Draw(drawn).text((5, 5), text, fill="white")
-        tiles.append(np.asarray(drawn))
-    return montage(np.stack(tiles), grid_shape=(rows, columns), fill=(0, 0, 0), channel_axis=-1)
+    tiles = np.flatnonzero(labels.any(axis=(0, 1)) | ~labels.any())
+    tiles = tiles[np.unique(np.linspace(0, tiles.size - 1, most).round().astype(int))]
+    # As tiles of one picture; its pixels are as wide as they are high.
+    picture = montage(values[..., tiles].transpose(3, 2, 1, 0), fill=(0, 0, 0), channel_axis=-1)
+    outline = montage(labels[..., tiles].transpose(2, 1, 0), fill=0)
+    extent = np.array(outline.shape[::-1]) * spacing
+    size = np.maximum(1, (extent * SIDE / extent.max()).round().astype(int))
+    drawn = np.array(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
+    enlarged = np.asarray(Image.fromarray(outline).resize(size, Image.Resampling.NEAREST))
+    for label, colour in enumerate(COLOURS, start=1):
+        # With the labels above: where one lies within another, its outline is drawn on that.
+        drawn[find_boundaries(enlarged >= label, mode="thick")] = colour
+    return drawn
 
 
 # ---- masks that name the images they were drawn on
@@ -544,75 +507,17 @@ MAY_BE_EMPTY = (
 ).split()
 
 
-def write_dicom_seg(
-    mask: np.ndarray, files: Sequence[str | Path], path: str | Path, organ: str = "Prostate"
-) -> None:
-    """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51).
-
-    The segment is an anatomical structure (SNOMED CT 91723000) of the type ``organ``. The object,
-    which highdicom writes, joins the patient, the study and the frame of reference of the series,
-    and refers to every image of it. Slices without organ get no frame.
-
-    Args:
-        mask: (columns, rows, slices), gland where above 0, as the NIfTI volume of the series.
-        files: the DICOM files of the series, in the order of the slices; or the one that holds them
-            all.
-        path: to write to.
-        organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
-
-    Raises:
-        ValueError: when the mask has not the size of the volume in the files.
-        AttributeError: when the dictionary does not know the organ.
-    """
-    import highdicom
-    from pydicom import dcmread
-    from pydicom.sr.codedict import codes
-
-    sources = [dcmread(file, stop_before_pixels=True, force=True) for file in files]
-    for header in sources:
-        for name in MAY_BE_EMPTY:
-            header.setdefault(name, "")
-    # highdicom wants (slice, row, column).
-    frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
-    if frames_of(sources[0]) > 1:
-        # The order of the slices in which _read_frames read them.
-        grid: Any = highdicom.imread(files[0], lazy_frame_retrieval=True).get_volume_geometry()
-        frames = grid.flip_spatial(0).with_array(frames)
-    segment = highdicom.seg.SegmentDescription(
-        segment_number=1,
-        segment_label=organ,
-        segmented_property_category=codes.SCT.AnatomicalStructure,
-        segmented_property_type=getattr(codes.SCT, organ),
-        algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
-        algorithm_identification=highdicom.AlgorithmIdentificationSequence(
-            name="monai_fairfl", family=codes.DCM.ArtificialIntelligence, version=__version__
-        ),
-    )
-    segmentation = highdicom.seg.Segmentation(
-        source_images=sources,
-        pixel_array=frames,
-        segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
-        segment_descriptions=[segment],
-        series_instance_uid=highdicom.UID(),
-        series_number=1000,
-        sop_instance_uid=highdicom.UID(),
-        instance_number=1,
-        manufacturer="MONAI FairFL contributors",
-        manufacturer_model_name="monai_fairfl",
-        software_versions=__version__,
-        device_serial_number="none",
-        series_description=f"{organ}, automatic, not for clinical use",
-    )
-    segmentation.save_as(path)
-
-
 class SaveDicomSegd(CaseOutput):
-    """Writes ``NAME_seg.dcm`` for each case that came as DICOM.
+    """Writes ``NAME_seg.dcm`` for each case that came as DICOM: binary DICOM Segmentation.
+
+    It has one segment (DICOM PS3.3 A.51), an anatomical structure (SNOMED CT 91723000) of the type
+    ``organ``. The object, which highdicom writes, joins the patient, the study and the frame of
+    reference of the series, and refers to every image of it. Slices without organ get no frame.
 
     Args:
-        keys: of the masks, ``(1, columns, rows, slices)``.
+        keys: of the masks, ``(1, columns, rows, slices)``, gland where above 0.
         cases: of the run.
-        organ: see :func:`write_dicom_seg`.
+        organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
 
     >>> from pathlib import Path
     >>> SaveDicomSegd("pred", Cases([], Path("volumes.json"))).organ
@@ -626,8 +531,47 @@ class SaveDicomSegd(CaseOutput):
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
         if "series_instance_uid" not in case.results:
             return {}
+        import highdicom
+        from pydicom import dcmread
+        from pydicom.sr.codedict import codes
+
+        sources = [dcmread(file, stop_before_pixels=True, force=True) for file in case.files]
+        for header in sources:
+            for name in MAY_BE_EMPTY:
+                header.setdefault(name, "")
+        # highdicom wants (slice, row, column).
+        frames: Any = (pred[0].cpu().numpy() > 0).astype(np.uint8).transpose(2, 1, 0)
+        if frames_of(sources[0]) > 1:
+            # The order of the slices in which they were read.
+            file: Any = highdicom.imread(case.files[0], lazy_frame_retrieval=True)
+            frames = file.get_volume_geometry().flip_spatial(0).with_array(frames)
+        segment = highdicom.seg.SegmentDescription(
+            segment_number=1,
+            segment_label=self.organ,
+            segmented_property_category=codes.SCT.AnatomicalStructure,
+            segmented_property_type=getattr(codes.SCT, self.organ),
+            algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+            algorithm_identification=highdicom.AlgorithmIdentificationSequence(
+                name="monai_fairfl", family=codes.DCM.ArtificialIntelligence, version=__version__
+            ),
+        )
+        segmentation = highdicom.seg.Segmentation(
+            source_images=sources,
+            pixel_array=frames,
+            segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+            segment_descriptions=[segment],
+            series_instance_uid=highdicom.UID(),
+            series_number=1000,
+            sop_instance_uid=highdicom.UID(),
+            instance_number=1,
+            manufacturer="MONAI FairFL contributors",
+            manufacturer_model_name="monai_fairfl",
+            software_versions=__version__,
+            device_serial_number="none",
+            series_description=f"{self.organ}, automatic, not for clinical use",
+        )
         name = f"{case.name}_seg.dcm"
-        write_dicom_seg(pred[0].cpu().numpy(), case.files, self.folder / name, self.organ)
+        segmentation.save_as(self.folder / name)
         return {"dicom_seg": name}
 
 

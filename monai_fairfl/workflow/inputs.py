@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
@@ -29,14 +26,12 @@ from PIL import Image
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data import image_files
 from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.workflow.cases import Case, Cases, frames_of, why_unreadable
+from monai_fairfl.data.layouts import few
+from monai_fairfl.errors import ConfigError, DataError, in_words
+from monai_fairfl.workflow.cases import Case, Cases, frames_of
 
 SCRATCH_PREFIX = ".volumes-"
-MODES = ("L", "LA", "P", "RGB", "RGBA")  # of Pillow, with 8 bits
 LEAST_COLOUR = 8  # of 255, between a pixel's channels; compression of a grey picture stays below
-SMALLEST_SIDE = 32  # pixels
-MOST_NAMED = 5  # images, where there is no table
 GRID_TAGS = "Rows Columns PixelSpacing ImageOrientationPatient".split()
 # What one series has one value of (DICOM PS3.3 C.7.1 to C.7.4).
 OWNER_TAGS = "PatientID StudyInstanceUID FrameOfReferenceUID".split()
@@ -50,7 +45,7 @@ TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wron
 SAME_POSITION = 0.01  # mm
 # The axis of slices is the one of this many times the spacing of the others.
 FACTOR_OF_SLICES = 1.5
-LONGEST_NAME = 200  # bytes of a case's; the file system's limit is 255, with an ending
+LONGEST_NAME = 80  # letters of a case's; the file system's limit is 255 bytes, with an ending
 PLANES = ("sagittal", "coronal", "")  # of slices that are stacked along each axis; of axial ones
 DICOM_TO_NIFTI = np.diag([-1.0, -1.0, 1.0, 1.0])
 
@@ -75,8 +70,7 @@ def find_images(
 
     Args:
         folder: with NIfTI files, DICOM files in folders of any depth and mixture, or both.
-        report: JSON file of the run's table, in the folder of its outputs. What lies in that
-            folder is left out.
+        report: JSON file of the run's table, in the folder of its outputs.
         pattern: of the NIfTI files' names, relative to the folder. Names with ``_segmentation`` are
             left out.
         modality: of the DICOM series.
@@ -85,11 +79,11 @@ def find_images(
 
     Returns:
         All cases, by name. A series is named after its folders; the second one there after its
-        number too, others after their UID.
+        number too; others, and those of long names, after their UID.
 
     Raises:
         DataError: no such folder, or nothing in it.
-        ConfigError: the report is to lie in it.
+        ConfigError: the report is to lie in it, or below.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -98,9 +92,7 @@ def find_images(
     >>> [case.name for case in find_images(f"{root}/alder", f"{root}/volumes.json")]
     ['Case00', 'Case01']
     """
-
-    with errors_in_one_line():
-        return _find(Path(folder), Path(report), pattern, _check_volume, (modality, series))
+    return _find(Path(folder), Path(report), pattern, _check_volume, (modality, series))
 
 
 def find_photographs(
@@ -123,18 +115,18 @@ def find_photographs(
 
     Raises:
         DataError: no such folder, or nothing in it.
-        ConfigError: the report is to lie in it.
+        ConfigError: the report is to lie in it, or below.
 
     >>> find_photographs("/no/such/folder", "table.json")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
-    with errors_in_one_line():
-        check = partial(_check_photograph, stereo=stereo)
-        return _find(Path(folder), Path(report), pattern, check)
+    check = partial(_check_photograph, stereo=stereo)
+    return _find(Path(folder), Path(report), pattern, check)
 
 
+@errors_in_one_line()
 def _find(
     folder: Path,
     report: Path,
@@ -155,15 +147,14 @@ def _find(
     outputs = report.parent.resolve()
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: name another one (dataset_dir)")
-    if folder.resolve() == outputs:
+    if folder.resolve() in (outputs, *outputs.parents):
         raise ConfigError(f"{folder} is of images, not of outputs: name another with --output_dir")
     outputs.mkdir(parents=True, exist_ok=True)
     cases: list[Case] = []
-    inside = outputs if folder.resolve() in outputs.parents else None
     found = image_files.files_under(
         folder, lambda error: cases.append(_unreadable(folder, Path(error.filename), error))
     )
-    files = [path for path in sorted(found) if inside not in path.resolve().parents]
+    files = sorted(found)
     is_kind = image_files.is_nifti if dicom else image_files.is_picture
     chosen = set(folder.glob(pattern))
     reasons: dict[str, str] = {}
@@ -187,10 +178,6 @@ def _find(
         # Copies of images that a killed run left.
         for left in outputs.glob(f"{SCRATCH_PREFIX}*"):
             shutil.rmtree(left)
-        # SIGTERM now ends Python in order, which removes those of this run.
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         scratch = TemporaryDirectory(dir=outputs, prefix=SCRATCH_PREFIX)
         others = [path for path in files if not is_kind(path)]
         series, of_no_series = dicom_cases(folder, others, Path(scratch.name), *dicom)
@@ -209,21 +196,34 @@ def _find(
     convert = f"convert it to {'NIfTI' if dicom else 'PNG'}"
     known = image_files.sort_files(map(str, files), used, reasons, convert)
     if not cases:
-        refused = list(known["refused"].items())[:MOST_NAMED]
-        named = "".join(f"\n{file}: {why}" for file, why in refused)
+        refused = few(f"{file}: {why}" for file, why in known["refused"].items())
         raise DataError(
             f"no images in {folder}: name the folder that holds them (dataset_dir). "
-            f"{image_files.count_of_files(known)}{named}"
+            f"{image_files.count_of_files(known)}\n{refused}"
         )
     return Cases(sorted(cases, key=lambda case: case.name), report, scratch, known)
 
 
 def _unreadable(folder: Path, path: Path, error: Exception) -> Case:
     """A file or a folder that may be an image, and cannot be read."""
-    case = Case("_".join(path.relative_to(folder).parts) or path.name, str(path))
-    case.files = (str(path),)
+    case = Case(
+        "_".join(path.relative_to(folder).parts) or path.name, str(path), files=(str(path),)
+    )
     case.skip(why_unreadable(error))
     return case
+
+
+def why_unreadable(
+    error: Exception, fix: str = "copy it again from its source, or change its permissions"
+) -> str:
+    """Return why a file or folder cannot be read, and what to do.
+
+    >>> why_unreadable(PermissionError(13, "Permission denied"), "change the permissions")
+    'cannot be read (PermissionError: [Errno 13] Permission denied); change the permissions'
+    """
+    if isinstance(error, DataError):
+        return str(error)
+    return f"cannot be read ({in_words(error)}); {fix}"
 
 
 def _check_volume(case: Case) -> None:
@@ -260,16 +260,11 @@ def _check_photograph(case: Case, stereo: bool | None) -> None:
     with Image.open(case.image) as image:
         if fault := image_files.fault_of(image):
             raise DataError(f"it {fault}")
-        frames, mode = getattr(image, "n_frames", 1), image.mode
-        pixels = np.asarray(image.convert("RGB"))
-    height, width = pixels.shape[:2]
-    is_constant = (pixels == pixels[0, 0]).all()
-    if frames > 1 or mode not in MODES or is_constant or not in_colour(pixels):
-        what = f"{frames} picture(s) of mode {mode}, or no colour, or one alone"
-        raise DataError(f"{what}; export one colour photograph of 8 bits")
-    if min(width, height) < SMALLEST_SIDE:
-        raise DataError(f"{width} x {height} pixels; export it at full size")
-    if stereo is None and is_pair(width, height):
+        frames = getattr(image, "n_frames", 1)
+        if frames > 1 or not in_colour(np.asarray(image.convert("RGB"))):
+            raise DataError(f"{frames} picture(s), or no colour; export one photograph of 8 bits")
+        is_wide = is_pair(*image.size)
+    if stereo is None and is_wide:
         case.note("used is the left half, as of a stereo pair; for single views --stereo False")
 
 
@@ -317,8 +312,7 @@ def dicom_cases(
         # pydicom raises many kinds of errors for broken files, also when a tag is first used.
         try:
             header = dcmread(path, stop_before_pixels=True, force=True, specific_tags=TAGS)
-            # It names files, as the number does.
-            uid = str(header.SeriesInstanceUID).replace(os.sep, "_")
+            uid = str(header.SeriesInstanceUID)
             kind, description = header.get("Modality"), str(header.get("SeriesDescription") or "")
         except Exception as error:
             cases.append(_unreadable(folder, path, error))
@@ -336,17 +330,17 @@ def dicom_cases(
         paths = tuple(header.filename for header in headers)
         parent = Path(os.path.commonpath([Path(path).parent for path in paths]))
         parts = parent.relative_to(folder).parts
-        number = str(headers[0].get("SeriesNumber") or "").replace(os.sep, "_")
-        of_number = [*parts, f"series{number}"]
-        names = ["_".join(part) for part in (parts, of_number, [*parts, uid]) if part]
-        taken = {case.name for case in cases}
-        fitting = (each for each in names if len(os.fsencode(each)) <= LONGEST_NAME)
-        name = next((each for each in fitting if each not in taken), uid)
-        case = Case(name, source=str(parent), files=paths)
-        case.results["series_instance_uid"] = headers[0].SeriesInstanceUID
-        case.results["series_description"] = str(headers[0].get("SeriesDescription") or "")
+        number, description = (
+            str(headers[0].get(tag) or "") for tag in ("SeriesNumber", "SeriesDescription")
+        )
+        names = [uid, "_".join([*parts, f"series{number}"]), "_".join(parts)]
+        taken = {"", *(case.name for case in cases)}
+        fitting = [each for each in names if each not in taken and len(each) <= LONGEST_NAME]
+        # The headers' own are in it, and it names files.
+        case = Case([uid, *fitting][-1].replace(os.sep, "_"), source=str(parent), files=paths)
+        case.results = {"series_instance_uid": uid, "series_description": description}
         cases.append(case)
-        _convert(case, headers, modality, scratch / f"{uid}.nii")
+        _convert(case, headers, modality, scratch / f"{len(cases)}.nii")
         # Files beside the series may be its first or last slices.
         parents = {Path(path).parent for path in paths}
         beside = [path.name for path in unreadable if path.parent in parents]
@@ -360,67 +354,41 @@ def _convert(case: Case, headers: Sequence[Any], modality: str, path: Path) -> N
     try:
         in_order = _in_order(headers, modality)
         case.files = tuple(header.filename for header in in_order)
-        volume = _read_slices(in_order) if len(in_order) > 1 else _read_frames(case.files[0])
+        volume = _read(in_order)
         # Both forms, as the mask gets those of this copy; code 1 is that of a scanner.
         volume.set_sform(volume.affine, code=1)
         volume.set_qform(volume.affine, code=1)
         nib.save(volume, path)
         case.image = str(path)
         _check_volume(case)
-    except OSError as error:
-        case.skip(f"{error}; make room in {path.parents[1]}, or name another folder of outputs")
-    except Exception as error:  # of pydicom and highdicom, too
+    except Exception as error:  # of pydicom, highdicom and the disk, too
         case.skip(why_unreadable(error, "export it again, uncompressed, an image a file"))
 
 
-def _read_slices(headers: Sequence[Any]) -> nib.Nifti1Image:
+def _read(headers: Sequence[Any]) -> nib.Nifti1Image:
     """A series as a volume (columns, rows, slices), rescaled by its slopes and intercepts.
 
     Args:
-        headers: of its files, in the order of the slices, two or more.
-    """
-    from pydicom import dcmread
-    from pydicom.pixels import apply_rescale
-    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
-
-    slices = []
-    for header in headers:
-        try:
-            dataset = dcmread(header.filename, force=True)
-            # A data set without the header of a file, whose pixels are then not compressed.
-            is_implicit, _ = dataset.original_encoding
-            plain = ImplicitVRLittleEndian if is_implicit else ExplicitVRLittleEndian
-            dataset.file_meta.setdefault("TransferSyntaxUID", plain)
-            slices.append(apply_rescale(dataset.pixel_array, dataset).astype(np.float32))
-        except Exception as error:
-            raise ValueError(f"{Path(header.filename).name} cannot be decoded") from error
-    # DICOM PS3.3 C.7.6.2.1.1 in plane; from slice to slice the mean step. DICOM's axes point to
-    # left and posterior, NIfTI's to right and anterior.
-    first, last = (np.array(headers[end].ImagePositionPatient, dtype=float) for end in (0, -1))
-    row, column = np.array(headers[-1].ImageOrientationPatient, dtype=float).reshape(2, 3)
-    rows, columns = map(float, headers[-1].PixelSpacing)
-    step = (last - first) / (len(headers) - 1)
-    affine = nib.affines.from_matvec(np.stack([row * columns, column * rows, step], axis=1), first)
-    return nib.Nifti1Image(np.stack(slices, axis=-1).swapaxes(0, 1), DICOM_TO_NIFTI @ affine)
-
-
-def _read_frames(file: str) -> nib.Nifti1Image:
-    """A DICOM file of several frames (enhanced MR) as :func:`_read_slices` reads slices.
-
-    Args:
-        file: its frames in any order.
-
-    Raises:
-        ValueError: they are no evenly spaced stack of one image each.
+        headers: of its files in the order of the slices, or of the one that holds them all.
     """
     import highdicom
+    from pydicom import dcmread
+    from pydicom.uid import ImplicitVRLittleEndian
 
-    image = highdicom.imread(file)
-    stack = image.get_volume(dtype=np.float32, apply_real_world_transform=False)
+    datasets = [dcmread(header.filename, force=True) for header in headers]
+    for dataset in datasets:
+        # A data set without the header of a file, whose pixels are then not compressed.
+        dataset.file_meta.setdefault("TransferSyntaxUID", ImplicitVRLittleEndian)
+    settings: Any = {"dtype": np.float64, "apply_real_world_transform": False}
+    if len(datasets) > 1:
+        stack = highdicom.get_volume_from_series(datasets, rtol=TOLERANCE, **settings)
+    else:
+        stack = highdicom.Image.from_dataset(datasets[0]).get_volume(**settings)
     # highdicom's (slice, row, column) is a right-handed system; ours is (column, row, slice).
+    # DICOM's axes point to left and posterior, NIfTI's to right and anterior.
     stack = stack.flip_spatial(0)
     affine = DICOM_TO_NIFTI @ stack.affine[:, [2, 1, 0, 3]]
-    return nib.Nifti1Image(stack.array.transpose(2, 1, 0), affine)
+    return nib.Nifti1Image(stack.array.transpose(2, 1, 0).astype(np.float32), affine)
 
 
 def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
@@ -452,10 +420,10 @@ def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
     names = [Path(header.filename).name for header in headers]
     grid = {}
     for tag in (*GRID_TAGS, "ImagePositionPatient"):
-        for header, name in zip(headers, names, strict=True):
-            if header.get(tag) in (None, ""):
-                raise DataError(f"{name} lacks {tag}; send the series again, with its geometry")
-        values = grid[tag] = np.array([header.get(tag) for header in headers], dtype=float)
+        found = [header.get(tag) for header in headers]
+        if None in found or "" in found:
+            raise DataError(f"an image lacks {tag}; send the series again, with its geometry")
+        values = grid[tag] = np.array(found, dtype=float)
         if tag in GRID_TAGS and not np.allclose(values, values[0], rtol=1e-4, atol=1e-3):
             raise DataError(f"slices of different {tag}; send one series for each")
     # (column, row, slice) is a right-handed system. The normal of two perpendicular unit vectors is

@@ -16,15 +16,17 @@ import hashlib
 import json
 import logging
 import os
-import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import ignite.distributed as idist
 import torch
 from monai.bundle import ConfigParser
+from monai.bundle.reference_resolver import ReferenceResolver
+from monai.utils import ensure_tuple
 from torch import nn
 
 from monai_fairfl.bundle import configuration
@@ -35,20 +37,14 @@ from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files import recipe as model_file
 from monai_fairfl.model_files.parts import OF_FILES, refused_in
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.model_files.recipe import write_recipe_file as write_recipe_file
 from monai_fairfl.utils.files import sha256_of, write_atomically
 
 DESCRIPTION = "_desc_"
 TRANSFORMS = "train#deterministic_transforms"
 INFERER = "validate#inferer"
 
-OF_EACH_KEY = ("mode", "padding_mode", "align_corners", "anti_aliasing", "dtype")
-"""Arguments of MONAI's transforms with a value for each of several keys."""
-
-FREE_INFERER_ARGUMENT = re.compile(
-    "inferer#(mirror_axes|overlap|mode|sw_batch_size|sw_device|device|progress)(#|$)"
-)
-"""An argument of an inferer that may differ from run to run."""
+FREE = ("mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress")
+"""Arguments of an inferer that may differ from run to run."""
 
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
@@ -88,9 +84,15 @@ def training_recipe(
     ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root).absolute()
+    plain = {}
     with configuration.errors_in_one_line():
         metadata = configuration.read_keys(root / configuration.METADATA)
-        plain = _plain_values(values)
+        for key, value in values.items():
+            try:
+                plain[key] = json.loads(json.dumps(value, allow_nan=False))
+            except (TypeError, ValueError) as error:
+                fix = "give finite numbers, texts, or lists of these"
+                raise ConfigError(f"{key} = {value!r} is no recipe's ({error}): {fix}") from error
     running, config_files = calling()
     parser = running or ConfigParser({})
     files = {}
@@ -99,43 +101,26 @@ def training_recipe(
         path = file.absolute()
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         files[name] = sha256_of(path)
-    outputs = metadata.get("network_data_format", {}).get("outputs", {})
+    # MONAI's parser writes "::" for "#". A bundle of others may lack a section.
+    names = [name.replace("::", "#") for name in sections if name in parser]
     # What each output channel means.
+    outputs = metadata.get("network_data_format", {}).get("outputs", {})
     channels = outputs.get("pred", {}).get("channel_def", {})
     return ModelRecipe(
         bundle=str(metadata.get("name", root.name)),
         version=str(metadata.get("version", "")),
         values=plain,
-        sections={_key(name): digest_of(parser[name]) for name in sections if name in parser},
-        parts=_parts_of(parser, sections, values, unlabelled),
+        sections={name: digest_of(parser[name]) for name in names},
+        parts=_parts_of(parser, names, values, unlabelled),
         files=files,
         classes={str(channel): str(meaning) for channel, meaning in channels.items()},
     )
 
 
-def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON gives back of values, such as lists for tuples.
-
-    Raises:
-        ConfigError: when JSON cannot hold a value, such as NaN or a list that contains itself.
-
-    >>> _plain_values({"size": (64, 64)})
-    {'size': [64, 64]}
-    """
-    plain = {}
-    for key, value in values.items():
-        try:
-            plain[key] = json.loads(json.dumps(value, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            fix = "give finite numbers, texts, or lists of these"
-            raise ConfigError(f"{key} = {value!r} is none of a recipe ({error}): {fix}") from error
-    return plain
-
-
 def _parts_of(
     parser: ConfigParser,
     sections: Iterable[str],
-    values: Container[str],
+    values: Collection[str],
     unlabelled: Mapping[str, Any] | None,
 ) -> dict[str, dict[str, Any]]:
     """Section -> its resolved ``content`` and the ``values`` that it follows from.
@@ -146,15 +131,18 @@ def _parts_of(
     alone = ConfigParser({**parser.get(), **(unlabelled or {})})
     parts = {}
     for section in sections:
-        if section not in parser:
-            continue
         try:
             content = _resolved(alone, section)
         except Exception:  # whatever an expression raises, or JSON of what it gives
             continue
-        if not refused_in(content):
-            keys = _values_under(parser, section, values)
-            parts[_key(section)] = {"content": content, "values": keys}
+        if refused_in(content):
+            continue
+        places = [section]
+        for place in places:
+            if place not in values:
+                found = ReferenceResolver.find_refs_in_config(parser.get(place), place)
+                places += found.keys() - places
+        parts[section] = {"content": content, "values": sorted(set(places).intersection(values))}
     return parts
 
 
@@ -173,36 +161,21 @@ def _resolved(parser: ConfigParser, place: str) -> Any:
     return json.loads(json.dumps(parser.get_parsed_content(place), allow_nan=False))
 
 
-def _values_under(parser: ConfigParser, place: str, values: Container[str]) -> list[str]:
-    """The keys among ``values`` that a place refers to, also by way of others."""
-    found = set()
-    places = [place]
-    for each in places:
-        for reference in re.findall(r"@([\w:#]+)", json.dumps(parser.get(each), default=str)):
-            key = _key(reference)
-            if key in values:
-                found.add(key)
-            elif key in parser and key not in places:
-                places.append(key)
-    return sorted(found)
-
-
-def _key(key: str) -> str:
-    """Spell a key as people write it: MONAI's parser replaces ``#`` by ``::``."""
-    return key.replace("::", "#")
-
-
-def digest_of(section: Any) -> str:
-    """Compute the SHA-256 of a part of a configuration, without its descriptions.
+def digest_of(section: Any, without: Sequence[str] = ()) -> str:
+    """Compute the SHA-256 of a part of a configuration, without its descriptions and some keys.
 
     >>> digest_of({"_target_": "UNet", "_desc_": "small"}) == digest_of({"_target_": "UNet"})
     True
     """
-
-    def undescribed(part: dict[str, Any]) -> dict[str, Any]:
-        return {key: content for key, content in part.items() if key != DESCRIPTION}
-
-    plain = json.loads(json.dumps(section, default=str), object_hook=undescribed)
+    plain = json.loads(json.dumps(section, default=str))
+    parts = [plain]
+    for part in parts:
+        if isinstance(part, dict):
+            for key in (DESCRIPTION, *without):
+                part.pop(key, None)
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
@@ -213,8 +186,8 @@ def carried_sections(recipe: ModelRecipe, bundle_root: Path) -> dict[str, Any]:
     """Section -> content as trained, where the bundle would build another from the same values."""
     training = read_configs(bundle_root, TRAIN)
     # The bundle says what models bring: a model may replace nothing else.
-    declared = map(_key, training.get_parsed_content("recipe#sections", default=None) or ())
-    sections = [section for section in declared if section in recipe.parts]
+    declared = training.get_parsed_content("recipe#sections", default=None) or ()
+    sections = [section for section in recipe.parts if section.replace("#", "::") in declared]
     for key, value in recipe.values.items():
         if key.isidentifier() and key != "recipe" and key in training:
             training[key] = value
@@ -261,16 +234,10 @@ def _of_images(transforms: Any) -> list[dict[str, Any]]:
     """The transforms of images with labels, for images alone."""
     found = []
     for transform in transforms:
-        keys = transform.get("keys", ())
-        keys = [keys] if isinstance(keys, str) else list(keys)
-        if "image" not in keys:
-            continue
-        of_image = {**transform, "keys": "image"}
-        for name in OF_EACH_KEY:
-            value = transform.get(name)
-            if isinstance(value, list) and len(value) == len(keys):
-                of_image[name] = value[keys.index("image")]
-        found.append(of_image)
+        keys = ensure_tuple(transform.get("keys", ()))
+        if "image" in keys:
+            others = {"allow_missing_keys": True} if len(keys) > 1 else {}
+            found.append({**transform, **others})
     return found
 
 
@@ -299,29 +266,8 @@ def require_same_sections(
         if key not in recipe.parts and key not in own_values and here != trained:
             raise ConfigError(
                 f"{model} was trained with another {key} than {bundle_root} has: use version "
-                f"{recipe.version} of the bundle, or name the section in --own_values"
+                f"{recipe.version} of the bundle (--bundle_root), or name it in --own_values"
             )
-
-
-def changes_of(key: str, own: Any, here: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The smallest parts in which two contents of a key differ, without descriptions.
-
-    Yields:
-        The part's key, its content in the one, and in the other; ``None``: absent.
-
-    >>> own = {"_target_": "SliceInferer", "roi_size": "@size"}
-    >>> for change in changes_of("inferer", own, {**own, "roi_size": [16, 16], "overlap": 0.5}):
-    ...     print(*change)
-    inferer#overlap None 0.5
-    inferer#roi_size @size [16, 16]
-    """
-    if isinstance(own, list) and isinstance(here, list) and len(own) == len(here):
-        own, here = dict(enumerate(own)), dict(enumerate(here))
-    if isinstance(own, Mapping) and isinstance(here, Mapping):
-        for name in sorted({*own, *here} - {DESCRIPTION}):
-            yield from changes_of(f"{key}#{name}", own.get(name), here.get(name))
-    elif own != here:
-        yield key, own, here
 
 
 # ---- the values of a model that is used
@@ -342,7 +288,7 @@ class ModelValues:
         own_values: keys that this hospital gives by hand although the model was trained with
             others, because its own images were trained so. A section of the configuration, such as
             ``"network_def"`` or one of ``unchanged``, may be named, too.
-        defaults: key -> value; ``None``: those of the bundle's ``train.json``.
+        defaults: key -> value.
         config: the bundle's own configuration files of this run, relative to ``bundle_root``.
         unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument
             such as ``--preprocessing#transforms#5#mode nearest`` changes results that no plain
@@ -354,10 +300,11 @@ class ModelValues:
     >>> import tempfile
     >>> from torch import nn
     >>> from monai_fairfl import ModelRecipe
-    >>> from monai_fairfl.workflow import save_model
+    >>> from monai_fairfl.model_files import save_model_file
     >>> folder = tempfile.TemporaryDirectory()
     >>> file = f"{folder.name}/model.pt"
-    >>> save_model(file, nn.Linear(1, 1), ModelRecipe("Prostate", "0.1.0", {"channel": 1}))
+    >>> recipe = ModelRecipe("Prostate", "0.1.0", {"channel": 1})
+    >>> save_model_file(file, nn.Linear(1, 1).state_dict(), recipe)
     >>> values = ModelValues(file, folder.name)
     >>> values["channel"]
     1
@@ -373,36 +320,31 @@ class ModelValues:
         ckpt_path: str | Path,
         bundle_root: str | Path,
         own_values: Sequence[str] | str = (),
-        defaults: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] = MappingProxyType({}),
         config: Sequence[str] = (),
         unchanged: Sequence[str] = (),
     ):
         self.path = Path(ckpt_path)
         self.bundle_root = Path(bundle_root)
-        # On the command line one key may be given without the brackets of a list.
-        keys = [own_values] if isinstance(own_values, str) else own_values
-        self.own_values = [_key(key) for key in keys]
+        # On the command line one key may be given without the brackets of a list. MONAI's parser
+        # writes "::" for "#".
+        self.own_values = [key.replace("::", "#") for key in ensure_tuple(own_values)]
         self.defaults = defaults
-        self.config = list(config)
-        self.unchanged = [_key(section) for section in unchanged]
-        # What the run uses, for model.json: its values, and the changed parts of its sections.
+        self.config = config
+        self.unchanged = [section.replace("::", "#") for section in unchanged]
+        # What the run uses, for model.json: its values, and the sections that were changed.
         self.values: dict[str, Any] = {}
-        self.by_hand: dict[str, dict[str, Any]] = {}
+        self.by_hand: dict[str, Any] = {}
         self.used = self.path.is_file() and not _loader_is_disabled(calling()[0])
         with configuration.errors_in_one_line():
             self.recipe = model_file.read_recipe(self.path) if self.used else None
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it."""
-        if not self.used:
-            return self._default(key)
-        return self.recipe.values.get(key, NOT_GIVEN) if self.recipe else NOT_GIVEN
+        values = self.defaults if not self.used else self.recipe.values if self.recipe else {}
+        return values.get(key, NOT_GIVEN)
 
-    def _default(self, key: str) -> Any:
-        if self.defaults is not None:
-            return self.defaults.get(key, NOT_GIVEN)
-        return read_configs(self.bundle_root, TRAIN).get_parsed_content(key, default=NOT_GIVEN)
-
+    @configuration.errors_in_one_line()
     def require(self, values: Mapping[str, Any]) -> None:
         """Go on only with the values of the model's training.
 
@@ -418,60 +360,44 @@ class ModelValues:
         """
         if not self.path.is_file():
             return  # require_model reports a missing file
-        with configuration.errors_in_one_line():
-            if self.recipe is not None:
-                configuration.require_same_bundle(self.path.name, self.recipe, self.bundle_root)
-            if missing := [key for key, value in values.items() if value is NOT_GIVEN]:
-                own = " ".join(f'--{key} "{self._default(key)}"' for key in missing)
-                raise ConfigError(
-                    f"{self.path} does not say with which {', '.join(missing)} it was trained: "
-                    f"give them; the bundle's own are {own}"
-                )
-            self.values = _plain_values(values)
-            running, _ = calling()
-            if running is not None and not (self.bundle_root / TRAIN[0]).is_file():
-                raise ConfigError(f"{self.bundle_root} is no bundle: name it with --bundle_root")
-            config, sections = read_configs(self.bundle_root, self.config), set(self.unchanged)
-            if self.recipe is not None:
-                self._compare(self.recipe)
-                of_model = (self.path.name, self.recipe, self.bundle_root)
-                require_same_sections(*of_model, config, self.own_values)
-                config.update(overlay_of(self.recipe, self.bundle_root, config))
-                sections |= set(self.recipe.sections)
-            if running is not None:
-                self._require_unchanged(sections, config, running)
-
-    def _require_unchanged(self, names: set[str], own: ConfigParser, used: ConfigParser) -> None:
-        """Refuse changed sections; note what may differ, such as the overlap of windows."""
-        trained = {} if self.recipe is None else self.recipe.sections
-        for section in sorted(names):
-            if digest_of(used.get(section)) == trained.get(section):
-                continue  # as the files of the training have it
-            for key, bundle, here in changes_of(section, own.get(section), used.get(section)):
-                self.by_hand[key] = {"here": here, "bundle": bundle}
-                if not FREE_INFERER_ARGUMENT.search(key) and section not in self.own_values:
-                    raise ConfigError(
-                        f"{key} is {_key(repr(here)):.80} here, and {_key(repr(bundle)):.80} for "
-                        f"{self.path.name}: leave it out, or use monai-fairfl infer or evaluate; "
-                        f"only if it was trained so, --own_values \"['{section}']\""
-                    )
-
-    def _compare(self, recipe: ModelRecipe) -> None:
-        """Refuse values that differ from those of the training."""
-        model = self.path.name
+        model, root = self.path.name, self.bundle_root
+        recipe = self.recipe or ModelRecipe("", "", {})
+        if self.recipe is not None:
+            configuration.require_same_bundle(model, recipe, root)
+        if missing := [key for key, value in values.items() if value is NOT_GIVEN]:
+            own = " ".join(f'--{key} "{self.defaults.get(key)}"' for key in missing)
+            raise ConfigError(
+                f"{model} does not say with which {', '.join(missing)} it was trained: give them; "
+                f"the bundle's own are {own}"
+            )
+        self.values = json.loads(json.dumps(dict(values), default=str))
+        config = read_configs(root, self.config)
+        require_same_sections(model, recipe, root, config, self.own_values)
         # What a part that the model brings was made of cannot be another one.
-        brought = carried_sections(recipe, self.bundle_root)
+        brought = carried_sections(recipe, root)
         fixed = {key for section in brought for key in recipe.parts[section]["values"]}
         differing = {}
         for key, trained in recipe.values.items():
             here = self.values.get(key, "unknown")
             if here != trained and (key in fixed or key not in self.own_values):
                 differing[key] = f"{key} is {here!r} here, and {model} was trained with {trained!r}"
+        # Sections may differ in little, such as the overlap of windows.
+        config.update(overlay_of(recipe, root, config))
+        running = calling()[0] or config
+        for section in sorted({*self.unchanged, *recipe.sections}):
+            here, bundle = running.get(section), config.get(section)
+            if digest_of(here) in (recipe.sections.get(section), digest_of(bundle)):
+                continue
+            self.by_hand[section] = here
+            free = FREE if "inferer" in section else ()
+            if section not in self.own_values and digest_of(here, free) != digest_of(bundle, free):
+                differing[section] = f"{section} is not that of {root} for {model}"
         if differing:
             raise ConfigError(
-                f"{'; '.join(differing.values())}: leave it out, or use version {recipe.version} "
-                "of the bundle; only where this hospital's images were trained so, and the model "
-                f'brings no section that is made of it, --own_values "{list(differing)}"'
+                f"{'; '.join(differing.values())}: leave out what changes it, name the bundle with "
+                f"--bundle_root, use its version {recipe.version}, or monai-fairfl infer or "
+                "evaluate; only where the training of this hospital's images had it, and the "
+                f'model brings no section that is made of it, --own_values "{list(differing)}"'
             )
         if recipe.sites and not self.own_values:
             logger.warning("%s: sites gave other values by hand: %s", model, dict(recipe.sites))
@@ -539,20 +465,6 @@ def check_data(
     """
     with configuration.errors_in_one_line():
         check_cases(dataset_dir, cases=cases, **of_check)
-
-
-def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
-    """Write a model with the recipe of its training, as ``CheckpointLoader`` reads it.
-
-    >>> from pathlib import Path
-    >>> from torch import nn
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")
-    >>> save_model(path, nn.Linear(1, 1))
-    >>> path.is_file()
-    True
-    """
-    model_file.save_model_file(path, network.state_dict(), recipe)
 
 
 def network_of(

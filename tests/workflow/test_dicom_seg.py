@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from monai.data import MetaTensor
 
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")
@@ -21,10 +24,19 @@ from helpers.dicom_series import (  # noqa: E402
     write_series,
 )
 
-from monai_fairfl.workflow import write_dicom_seg  # noqa: E402
+from monai_fairfl.workflow import Case, Cases, SaveDicomSegd  # noqa: E402
 
 MASK = np.random.default_rng(2).random((14, 10, 6)) > 0.5
 MASK[..., 0] = False
+
+
+def written(mask: np.ndarray, case: Case, folder: Path) -> Any:
+    """The object of a mask of this case."""
+    labels = torch.as_tensor(mask[None].astype(np.uint8))
+    pred = MetaTensor(labels, meta={"filename_or_obj": case.image})
+    SaveDicomSegd("pred", Cases([case], folder / "volumes.json"))({"pred": pred})
+    assert case.status == "segmented", case.problems
+    return highdicom.seg.segread(folder / case.results["dicom_seg"])
 
 
 @pytest.mark.parametrize("mask", [MASK, np.zeros_like(MASK)], ids=["gland", "no gland"])
@@ -33,8 +45,7 @@ def test_a_mask_comes_back_pixel_by_pixel_on_the_images_of_its_patient(
 ) -> None:
     sent = write_series(tmp_path / "in", orientation=oblique(20, 30), order=SHUFFLED)
     [case] = found(tmp_path / "in")
-    write_dicom_seg(mask, case.files, tmp_path / "seg.dcm")
-    seg = highdicom.seg.segread(tmp_path / "seg.dcm")
+    seg = written(mask, case, tmp_path)
     uids = [dataset.SOPInstanceUID for dataset in sent]
     frames = seg.get_pixels_by_source_instance(uids, combine_segments=False)
     np.testing.assert_array_equal(frames[..., 0].transpose(2, 1, 0), mask)
@@ -55,9 +66,9 @@ def test_the_mask_of_a_file_of_several_frames_lies_on_its_frames(tmp_path: Path)
     sent = write_series(tmp_path / "single", orientation=oblique())
     file = tmp_path / "in" / "all.dcm"
     write_enhanced(file, sent, (4, 1, 5, 2, 0, 3))
-    write_dicom_seg(MASK, [file], tmp_path / "seg.dcm")
     source = pydicom.dcmread(file)
-    frames = highdicom.seg.segread(tmp_path / "seg.dcm").get_pixels_by_source_frame(
+    [case] = found(tmp_path / "in")
+    frames = written(MASK, case, tmp_path).get_pixels_by_source_frame(
         source.SOPInstanceUID,
         range(1, 7),
         combine_segments=True,
@@ -73,9 +84,9 @@ def test_a_segment_has_the_codes_of_the_standards_lists_also_without_a_patient(
 ) -> None:
     gone = ["PatientID", "PatientName", "PatientBirthDate", "PatientSex", "StudyID", "StudyDate"]
     gone += ["AccessionNumber", "StudyTime", "SeriesNumber"]
-    sent = write_series(tmp_path / "in", **dict.fromkeys(gone))
-    write_dicom_seg(MASK, [dataset.filename for dataset in sent], tmp_path / "seg.dcm")
-    seg = highdicom.seg.segread(tmp_path / "seg.dcm")
+    write_series(tmp_path / "in", **dict.fromkeys(gone))
+    [case] = found(tmp_path / "in")
+    seg = written(MASK, case, tmp_path)
     assert not seg.PatientID
     assert (seg.SegmentationType, seg.number_of_segments) == ("BINARY", 1)
     segment = seg.get_segment_description(1)
@@ -88,8 +99,9 @@ def test_a_segment_has_the_codes_of_the_standards_lists_also_without_a_patient(
 
 
 def test_a_mask_of_another_size_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    files = [dataset.filename for dataset in write_series(tmp_path / "in")]
-    for mask in (MASK[..., :5], MASK.transpose(1, 0, 2), MASK[..., 0]):
-        with pytest.raises(ValueError):
-            write_dicom_seg(mask, files, tmp_path / "seg.dcm")
-    assert not (tmp_path / "seg.dcm").exists()
+    write_series(tmp_path / "in")
+    for mask in (MASK[..., :5], MASK.transpose(1, 0, 2)):
+        [case] = found(tmp_path / "in")
+        with pytest.raises(AssertionError, match="SaveDicomSegd failed"):
+            written(mask, case, tmp_path)
+    assert not list(tmp_path.glob("*.dcm"))

@@ -130,7 +130,7 @@ SERIES: Rows = {
     "twice": (series(places=[0, 1, 2, 2, 3, 4]), ("IM0004.dcm are 0 mm", AGAIN), WHOLE),
     "place": (
         with_value("ImagePositionPatient", None),
-        ("IM0003.dcm lacks ImagePos", AGAIN, ", with its geometry"),
+        ("lacks ImagePos", AGAIN, ", with its geometry"),
         WHOLE,
     ),
     "constant": (series(np.full_like(VOLUME, 3)), ("all the same", "export it again"), WHOLE),
@@ -150,7 +150,7 @@ SERIES: Rows = {
         APART,
     ),
     "studies": (interleaved("StudyInstanceUID", "", ""), ("StudyInstanceUID", EACH), APART),
-    "cut": (cut_short, ("IM0004.dcm", SINGLE), WHOLE),
+    "cut": (cut_short, ("cannot be read", SINGLE), WHOLE),
     "unreadable": (
         lambda folder: folder.mkdir() or (folder / "IM1.dcm").write_bytes(b"\0" * 300),
         ("SeriesInstanceUID", "copy it again from its source"),
@@ -206,11 +206,10 @@ PICTURES: Rows = {
     "turned": (picture(exif=TURNED), ("orientation 6", "save it upright"), picture()),
     "deep": (
         picture(Image.fromarray(PIXELS[..., 0] * np.uint16(257))),
-        ("I;16", "export one colour photograph of 8 bits"),
+        ("no colour", "export one photograph of 8 bits"),
         picture(),
     ),
     "grey": (picture(COLOURS.convert("L")), ("no colour",), picture()),
-    "small": (picture(COLOURS.resize((30, 20))), ("30 x 20", "export it at full size"), picture()),
     "two": (
         picture(format="TIFF", save_all=True, append_images=[COLOURS]),
         ("2 picture(s)",),
@@ -264,10 +263,10 @@ def test_a_fix_of_a_photograph_is_followed(tmp_path: Path) -> None:
 
 OTHERS = (
     # Followed by a test beside this one, or in tests/bundles and tests/cli.
-    "rename one of the two|change the permissions|make room in|name another one (dataset_dir)"
+    "rename one of the two|name another one (dataset_dir)"
     "|name another with --output_dir|name the folder that holds them|for single views"
-    "|move or rename it|convert it to|give finite numbers|add it|use version|give them|name it with"
-    "|leave it out, or use|only if|only where|name another file, or delete|export the file that"
+    "|move or rename it|convert it to|give finite numbers|add it|use version|give them"
+    "|leave out what|only where|name another file, or delete|export the file that"
     "|use the model's bundle|train first, or name one|give the values of its"
     # No fix, or an installation.
     "|look at the overlay|look at it|look at them|the sform is used|pip install|slices are"

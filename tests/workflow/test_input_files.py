@@ -35,46 +35,44 @@ def names(cases: Cases) -> list[str]:
     return [case.name for case in cases]
 
 
-def test_volumes_are_found_and_masks_hidden_files_and_outputs_left_out(tmp_path: Path) -> None:
+def test_volumes_are_found_and_masks_and_hidden_files_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "in"
-    for name in ("b.nii.gz", "a_Segmentation.nii.gz", "P1/c.nii", "out/old/a_pred.nii"):
+    for name in ("b.nii.gz", "a_Segmentation.nii.gz", "P1/c.nii"):
         save(folder / name)
     save(tmp_path / "a.nii").rename(folder / "a.NII")
     (folder / "._a.nii").write_bytes(b"what macOS keeps beside a file")
-    report = folder / "out" / "volumes.json"
-    cases = find_images(folder, report)
+    cases = found(folder)
     assert names(cases) == ["a", "b"]
     assert cases.images == [{"image": str(folder / name)} for name in ("a.NII", "b.nii.gz")]
-    assert names(find_images(folder, report, pattern="**/*")) == ["a", "b", "c"]
+    assert names(found(folder, pattern="**/*")) == ["a", "b", "c"]
 
 
 def test_files_that_are_passed_over_are_counted_and_named_and_used_after_the_fix(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "in"
-    report = folder / "out" / "volumes.json"
-    for name in ("P1/b.nii", "P1/b_segmentation.nii", "out/a_pred.nii"):
+    for name in ("P1/b.nii", "P1/b_segmentation.nii"):
         save(folder / name)
     for name in ("x.mha", "y.mha", ".hidden.mha", "notes.txt"):
         (folder / name).touch()
     with pytest.raises(DataError) as refused:
-        find_images(folder, report)
+        found(folder)
     for word in ("6 file(s)", "4 image(s)", "x.mha: convert it to NIfTI", "2 not", "P1/b.nii: "):
         assert word in str(refused.value)
     # Move one, convert one.
     (folder / "P1" / "b.nii").rename(folder / "b.nii")
     (folder / "x.mha").unlink()
     save(folder / "x.nii")
-    cases = find_images(folder, report)
+    cases = found(folder)
     assert names(cases) == ["b", "x"]
     files = cases.table()["files"]
     assert (files["used"], len(files["refused"]), files["not_images"]) == (2, 2, 2)
     # The masks of both would have one name.
     save(folder / "x.nii.gz")
-    [fault] = [case.problems[0] for case in find_images(folder, report) if case.problems]
+    [fault] = [case.problems[0] for case in found(folder) if case.problems]
     assert "rename one of the two" in fault
     (folder / "x.nii.gz").rename(folder / "z.nii.gz")
-    assert names(find_images(folder, report)) == ["b", "x", "z"]
+    assert names(found(folder)) == ["b", "x", "z"]
 
 
 @pytest.mark.parametrize("find", [find_images, find_photographs])
@@ -89,6 +87,7 @@ def test_folders_that_can_hold_no_images_or_no_outputs_are_refused(
         ("file", "out", DataError, "file is not a folder"),
         ("empty", "out", DataError, "empty"),
         ("link", "empty", ConfigError, "link"),
+        ("link", "empty/out", ConfigError, "link"),
     ]
     for images, outputs, error, word in refused:
         with pytest.raises(error, match=word):
@@ -128,13 +127,14 @@ def test_a_wide_photograph_is_noted_as_taken_for_a_stereo_pair_unless_it_is_said
     tmp_path: Path,
 ) -> None:
     colours = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), np.uint8))
-    colours.save(tmp_path / "single.png")
-    colours.resize((80, 40)).save(tmp_path / "wide.png")
-    report = tmp_path / "out" / "ratios.json"
-    single, wide = find_photographs(tmp_path, report)
+    folder, report = tmp_path / "in", tmp_path / "out" / "ratios.json"
+    folder.mkdir()
+    colours.save(folder / "single.png")
+    colours.resize((80, 40)).save(folder / "wide.png")
+    single, wide = find_photographs(folder, report)
     assert wide.image and "--stereo" in wide.problems[0] and not single.problems
     for stereo in (True, False):
-        assert not any(case.problems for case in find_photographs(tmp_path, report, stereo=stereo))
+        assert not any(case.problems for case in find_photographs(folder, report, stereo=stereo))
 
 
 def test_without_pydicom_nifti_is_found_and_dicom_is_named_with_what_to_install(

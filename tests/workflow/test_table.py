@@ -5,11 +5,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +98,15 @@ def test_an_output_that_fails_spoils_neither_its_case_nor_the_others(
     assert first["pixels"] == second["pixels"] == 9
 
 
-def test_names_that_a_terminal_or_utf_8_cannot_show_cost_neither_tables_nor_lines(
-    tmp_path: Path,
+def test_names_that_utf_8_cannot_show_cost_neither_tables_nor_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = os.fsdecode(b"=M\xfcller")
     case = Case(name, source=name, status="segmented", results={"share": 0.01})
     cases = Cases([case], tmp_path / "table.json")
-    shown = io.BytesIO()
-    # As a terminal of a Latin-1 locale.
-    terminal = io.TextIOWrapper(shown, "latin-1", write_through=True)
-    with redirect_stdout(terminal):
-        cases.finish()
-    assert b"M?ller" in shown.getvalue() and b"1.00 %" in shown.getvalue()
+    cases.finish()
+    shown = capsys.readouterr().out
+    assert "M?ller" in shown and "1.00 %" in shown
     assert table(cases)["cases"][0]["case"] == name
     # A spreadsheet runs no formula.
     assert cases.report.with_suffix(".csv").read_text().splitlines()[1].startswith("'=M")
@@ -137,27 +132,20 @@ def box(*where: slice) -> torch.Tensor:
 def test_the_field_is_that_which_the_network_saw(tmp_path: Path) -> None:
     for side, share in ((20, 0.7), (21, 0.7), (33, 0.5), (8, 1.0), (7, 0.99)):
         seen = CenterScaleCrop([share, 1.0])(torch.arange(side)[None, :, None])[0, :, 0]
-        for place, name in ((0, "right"), (1, ""), (-2, ""), (-1, "left")):
+        for place, is_flagged in ((0, True), (1, False), (-2, False), (-1, True)):
             mask = torch.zeros(1, side, 9, 4)
             mask[0, int(seen[place]), 4, 1] = 1
-            flags = flags_of(tmp_path, mask, share=share)
-            assert [f"({name})" in flag for flag in flags] == [True] * bool(name), (side, place)
+            assert len(flags_of(tmp_path, mask, share=share)) == is_flagged, (side, place)
 
 
-def test_a_mask_at_the_border_is_flagged_by_the_patients_sides(tmp_path: Path) -> None:
+def test_a_mask_at_the_border_is_flagged(tmp_path: Path) -> None:
     middle = (slice(8, 12), slice(12, 16), slice(2, 4))
     assert flags_of(tmp_path, box(*middle)) == []
     assert flags_of(tmp_path, 0 * box(*middle)) == []
-    expected: list[tuple[Sequence[slice], Any, str]] = [
-        ((middle[0], slice(0, 16), middle[2]), LPS, "anterior"),
-        ((middle[0], slice(0, 16), middle[2]), None, "posterior"),
-        ((*middle[:2], slice(0, 4)), None, "lowest"),
-        ((*middle[:2], slice(0, 4)), np.diag([1.0, 1, -1, 1]), "highest"),
-    ]
-    for where, affine, word in expected:
-        [flag] = flags_of(tmp_path, box(*where), affine)
-        assert word in flag
+    for where in ((middle[0], slice(0, 16), middle[2]), (*middle[:2], slice(0, 4))):
+        assert len(flags_of(tmp_path, box(*where))) == 1
+    # One slice is no stack.
+    assert flags_of(tmp_path, box(*middle)[..., 2:3]) == []
     disc = torch.zeros(1, 40, 30)
     disc[0, :5, 25:] = 1
-    [flag] = flags_of(tmp_path, disc, None)
-    assert "left, lower" in flag
+    assert len(flags_of(tmp_path, disc, None)) == 1
