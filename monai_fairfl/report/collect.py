@@ -333,10 +333,8 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
 
     Raises:
         ConfigError: naming a folder that does not exist, or holds no run; or several that do not
-            belong together, which are listed; or a single folder in place of a list.
+            belong together, which are listed.
     """
-    if isinstance(folders, (str, Path)) or not folders:
-        raise ConfigError(f"several folders are expected: give a list, not {folders!r}")
     found: dict[Path, Path] = {}
     for folder in map(Path, folders):
         for run in _runs_of(folder):
@@ -391,8 +389,7 @@ def load_runs(
 ) -> list[Run]:
     """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
 
-    Runs of the same name get in parentheses what of seed, fold and folder differs: ``FedAvg (seed
-    1)``.
+    Runs of the same name get their folder in parentheses: ``FedAvg (seed-1)``.
 
     Args:
         folders: of the runs.
@@ -403,12 +400,8 @@ def load_runs(
     chosen = {Path(folder).resolve(): name for folder, name in (names or {}).items()}
     named: dict[str, Run] = {}
     for run, path in zip(runs, paths):
-        alike = [one for one in runs if one.name == run.name]
-        marks = [f"seed {run.seed}"] if len({one.seed for one in alike}) > 1 else []
-        marks += [f"fold {run.fold}"] if len({one.fold for one in alike}) > 1 else []
-        if [(one.seed, one.fold) for one in alike].count((run.seed, run.fold)) > 1:
-            marks.append(path)
-        usual = f"{run.name} ({', '.join(marks)})" if marks else run.name
+        is_only = [one.name for one in runs].count(run.name) == 1
+        usual = run.name if is_only else f"{run.name} ({path})"
         name = chosen.get(run.path.resolve(), usual)
         if name in named:
             raise ConfigError(f"two runs are called {name}: give each a name of its own")

@@ -22,10 +22,6 @@ from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
 from monai_fairfl.report.collect import Row, Run
 from monai_fairfl.report.scores import Entry, half_width
-from monai_fairfl.strategies.registry import shipped
-
-SAME = 1e-9
-"""A contribution that is no further from the weight than this is the weight."""
 
 
 def shares_of(values: Mapping[str, float]) -> dict[str, float]:
@@ -93,16 +89,6 @@ def credit_of(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     return credit
 
 
-def is_weight(run: Run) -> bool:
-    """Whether a method's contributions are nothing but its weights, as FedCE's are."""
-    differences = []
-    for site in run.sites:
-        weights = {row.round: row.number.value for row in run.series(site, "weight")}
-        for row in run.series(site, "contribution"):
-            differences.append(abs(row.number.value - weights.get(row.round, math.inf)))
-    return bool(differences) and max(differences) <= SAME
-
-
 def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
     """site -> what the method itself estimates; empty where it estimates nothing.
 
@@ -110,9 +96,7 @@ def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
     the range, since folds share training cases; of one run the newest with the range over rounds.
 
     Returns:
-        ``value``; ``ratio`` of its share, over the sites with a value of the same round, to the
-        share of the images of the same sites, or to an even share, ``None`` where values cannot be
-        added up; ``least`` and ``most``; ``interval``, whether these are a confidence interval;
+        ``value``; ``least`` and ``most``; ``interval``, whether these are a confidence interval;
         ``round`` of the value, ``None`` where it is the last one.
     """
     run, single = entry.run, len(entry.runs) == 1
@@ -127,30 +111,18 @@ def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
             # A seed's contribution is the mean over its folds.
             key = row.round if single else one.seed if len(seeds) > 1 else one.fold
             values.setdefault(row.site, {}).setdefault(key, []).append(row.number.value)
-    means = {s: {key: mean(of) for key, of in found.items()} for s, found in values.items()}
-
-    images = shares_of(run.last_reported("samples"))
-    known = shipped().get(run.strategy)
     contributions = {}
-    for site, by_key in means.items():
-        of_site, last, ratio = list(by_key.values()), list(by_key)[-1], None
-        # The values of the sites that are counted with it.
-        alike = {s: mean(found.values()) for s, found in means.items()}
-        if single:
-            alike = {s: found[last] for s, found in means.items() if last in found}
-        is_additive = known and known.additive or abs(sum(alike.values()) - 1) < 0.02
-        if is_additive and (not single or site in own_contributions(run)):
-            of_images = sum(images.get(other, 0) for other in alike)
-            expected = images[site] / of_images if images.get(site) else 1 / len(alike)
-            ratio = shares_of(alike)[site] / expected
+    for site, by_key in values.items():
+        of_site, last = [mean(found) for found in by_key.values()], list(by_key)[-1]
+        value = of_site[-1] if single else mean(of_site)
         least, most = (min(of_site), max(of_site)) if len(of_site) > 1 else (None, None)
         interval = len(seeds) > 1 and len(of_site) > 1
         if interval:
             width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
-            least, most = alike[site] - width, alike[site] + width
+            least, most = value - width, value + width
         number = last if single and last < len(run.rounds) - 1 else None
-        about = {"value": alike[site], "ratio": ratio, "round": number}
-        contributions[site] = {**about, "least": least, "most": most, "interval": interval}
+        about = {"value": value, "least": least, "most": most}
+        contributions[site] = {**about, "interval": interval, "round": number}
     return contributions
 
 
@@ -202,11 +174,9 @@ def similarity_of(run: Run) -> dict[str, Any] | None:
             places = [run.sites.index(client) for client in gram["clients"]]
             cosines[number][np.ix_(places, places)] = np.clip(found, -1, 1)
     known = np.isfinite(cosines)
-    counts = known.sum(0)
-    if run.is_standalone or not counts[~np.eye(len(run.sites), dtype=bool)].any():
+    if run.is_standalone or not known[:, ~np.eye(len(run.sites), dtype=bool)].any():
         return None
-    with np.errstate(invalid="ignore"):
-        means = np.where(known, cosines, 0).sum(0) / counts
+    means = np.ma.masked_invalid(cosines).mean(axis=0).filled(math.nan)
     rounds = int(known.any((1, 2)).sum())
     # A pair that never met counts as orthogonal.
     distances = 1 - np.nan_to_num(means)

@@ -10,7 +10,7 @@ from typing import Any
 from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.collect import Run
 from monai_fairfl.report.contributions import is_current
-from monai_fairfl.report.partners import names_of, settings_warnings
+from monai_fairfl.report.partners import different_settings, names_of
 from monai_fairfl.report.scores import Entry
 from monai_fairfl.valuation.free_riders import evidence_of
 
@@ -160,10 +160,8 @@ def _differences(group: Sequence[Entry], groups: int) -> Iterator[str]:
         "numbers of rounds": [len(run.rounds) for run in runs],
         "initial models": [run.start.get("model") for run in runs],
         "images per epoch": [run.last_reported("samples") for run in runs],
-        "groups": [run.start.get("groups") or {} for run in runs],
         "scored cases": [{s: number.n for s, number in e.scores.items()} for e in group],
     }
     differing = [fact for fact, found in facts.items() if any(one != found[0] for one in found)]
-    if differing:
-        yield f"{subject} differ in their {', '.join(differing)}: compare their scores with care"
-    yield from settings_warnings(runs, subject)
+    if differing := differing + different_settings(runs):
+        yield f"{subject} differ in {', '.join(differing)}: compare their scores with care"

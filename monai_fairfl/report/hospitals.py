@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from monai_fairfl.report.contributions import contributions_of
-from monai_fairfl.report.events import LIMITED, OFTEN, touched_words
+from monai_fairfl.report.events import OFTEN, touched_words
 from monai_fairfl.report.scores import CASES_OF, MARGIN, VERDICTS, Entry, better_model, verdict_of
 from monai_fairfl.utils.words import count_words
 
@@ -48,13 +48,7 @@ def decision_of(
     shown = [strategy.get("standalone"), strategy.get("fedavg"), name]
     group: Sequence[str] = next((names for names in report["compared"] if name in names), [])
     federated = [other for other in group if strategies[other]["strategy"] != "Standalone"]
-    # Who contributed is said by this strategy, else by the one of the others that validates best.
-    federated.sort(key=lambda o: (o != name, -(strategies[o]["validation_mean"] or 0)))
-    contributor, contributions = None, {}
-    for other in reversed(federated):
-        found = contributions_of(entries[other])
-        if found:
-            contributor, contributions = other, found
+    contributions = {} if name is None else contributions_of(entries[name])
     # First a valuation in which no hospital's own scores count for itself.
     current = sorted(strategy["valuations"], key=lambda one: one.get("judged_by") != "others")
     worth = current[0] if current else {"name": None, "values": {}}
@@ -71,19 +65,20 @@ def decision_of(
             "guards": touched_words(touched, strategy.get("rounds_of_runs", 0)),
             "advice": list(_advice(report, name, site, verdict)),
         }
+    federated.sort(key=lambda other: other != name)
     means = [f"{other} {dice_words(strategies[other]['validation_mean'])}" for other in federated]
     why = f"This is about {name}. Mean Dice on validation cases: {', '.join(means)}"
     if name is None:
         why = "No federation is in this report, so nothing is compared with training alone"
     if report["doubted"]:
         why += f", without {', '.join(report['doubted'])}, whose own scores may be wrong"
-    about: dict[str, Any] = {
+    return {
         "strategy": name,
-        "contributor": contributor,
         "valuation": worth["name"],
+        "shown": [other for other in shown if other is not None] or list(strategies),
+        "why": f"{why}.",
+        "hospitals": hospitals,
     }
-    about["shown"] = [other for other in shown if other is not None] or list(strategies)
-    return {**about, "why": f"{why}.", "hospitals": hospitals}
 
 
 def headline(report: Mapping[str, Any]) -> list[str]:
@@ -201,9 +196,6 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
     if sent:
         rounds = count_words(len(sent), "round")
         yield f"Ask {site} what it sent: in {rounds}, its update came from no training of its own"
-    limited = strategy["touched"].get(site, {}).get(LIMITED, {})
-    if any(len(rounds) > often for rounds in limited.values()):
-        yield f"Ask {site} how it validates: what it reported was often limited"
     if len(missed) > often:
         rounds = f"{len(missed)} of {strategy['rounds_of_runs']} rounds"
         yield f"Find out why {site} was missing in {rounds}"
@@ -212,9 +204,7 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
     cases = CASES_OF[strategy["measurement"]]
     mile = result["last_mile"]
     if verdict == "no_score":
-        lost = [event for event in of_site("events") if event["round"] == "end"]
-        why = f": {lost[0]['kind']}: {lost[0]['text']}" if lost else ", or give it some"
-        yield f"Find out why no {cases} case of {site} has a score in every run{why}"
+        yield f"Find out why no {cases} case of {site} has a score in every run"
     elif verdict != "not_judged" and mile is not None and mile["taken"] is not None:
         gain = mile["candidates"][mile["taken"]]["gain"]
         words = f"{gain['value']:+.3f} on {count_words(gain['n'], 'validation case')}"

@@ -27,9 +27,6 @@ BY_ROUND = {
     # The models that a site received: 0 before the first round, the last after all rounds.
     "dice": ("Validation Dice", "rounds finished", "Dice, 0 to 1"),
     "train_loss": ("Training loss", "round", "loss"),
-    "weight": ("Weight", "round", "share of the average"),
-    "contribution": ("The method's own contributions", "round", "as the method has it"),
-    "free_rider_score": ("Free-rider score", "round", "score"),
 }
 """Series of a strategy -> title of its drawing, and the names of its axes."""
 
@@ -122,10 +119,9 @@ def _figures(report: Mapping[str, Any], runs: Sequence[Run]) -> dict[str, list[s
             figures.setdefault(title, []).append(drawn)
 
     for name, found in report["strategies"].items():
-        for key, series in found["series"].items():
-            if key != "contribution" or not found["own_is_weight"]:
-                title, x, y = BY_ROUND.get(key, (f"The method's {key}", "round", key))
-                draw(title, name, {s: series.get(s, []) for s in report["sites"]}, x, y)
+        for key, (title, x, y) in BY_ROUND.items():
+            series = found["series"][key]
+            draw(title, name, {site: series.get(site, []) for site in report["sites"]}, x, y)
     seconds = {}
     for run in runs:
         took = sorted(run.schedule.seconds.items())

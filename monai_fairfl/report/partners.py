@@ -96,8 +96,8 @@ def _facts(run: Run) -> dict[str, Mapping[str, Any]]:
     return {"seed": seed, "data": run.config.get("data") or {}, "split": split}
 
 
-def settings_warnings(group: Sequence[Run], subject: str) -> list[str]:
-    """A line that names the settings of the training in which the runs of a group differ.
+def different_settings(group: Sequence[Run]) -> list[str]:
+    """Names of the settings of the training in which the runs of a group differ.
 
     The folders of the data are left out: the same data may lie elsewhere.
     """
@@ -108,13 +108,8 @@ def settings_warnings(group: Sequence[Run], subject: str) -> list[str]:
         for site, overrides in sections["sites"].items():
             settings |= {f"{name} of {site}": value for name, value in overrides.items()}
         recorded += [settings | sections["scoring"]] if run.config else []
-    different = set()
-    for one in recorded:
-        for other in recorded:
-            different |= {name for name, value in one.items() if value != other.get(name)}
-    names = ", ".join(sorted(different))
-    words = f"{subject} were trained with different settings ({names}): compare them with care"
-    return [words] if different else []
+    names = sorted(set().union(*recorded))
+    return [name for name in names if any(o.get(name) != recorded[0].get(name) for o in recorded)]
 
 
 def why_not_judged(run: Run, alone: Run | None, mean_dice: float | None) -> str | None:

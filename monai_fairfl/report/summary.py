@@ -21,6 +21,9 @@ from monai_fairfl.statistics import fairness
 SETTINGS = ("bundle", "engine", "package", "rounds", "local_epochs", "overrides", "device")
 """Keys of ``settings.json`` that the page shows."""
 
+SERIES = ("dice", "train_loss", "weight", "contribution", "free_rider_score")
+"""Measurements whose numbers are listed round by round."""
+
 
 def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
     """The report of runs by themselves.
@@ -96,7 +99,6 @@ def summarise(
     strategies = {entry.name: _strategy(entry, means[entry.name]) for entry in entries}
     focus = _focus(groups, strategies, doubted)
     sites = sorted({site for run in runs for site in run.sites})
-    of_groups = [dict(run.start.get("groups") or {}) for run in runs]
     report = {
         "version": __version__,
         "measurement": measurement,
@@ -104,7 +106,6 @@ def summarise(
         "compared": [[entry.name for entry in group] for group in groups],
         "doubted": sorted(doubted[focus]) if focus is not None else [],
         "sites": {site: _site_data(site, entries) for site in sites},
-        "groups": of_groups[0] if all(of_run == of_groups[0] for of_run in of_groups) else {},
         "strategies": strategies,
         "free_riding": [event for run in runs for event in events.free_riding_of(run)],
         "events": [event for run in runs for event in events.events_of(run)],
@@ -135,12 +136,6 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
     run, runs = entry.run, entry.runs
     single = len(runs) == 1
     not_judged = _not_judged(entry)
-    alone = entry.alone.values if entry.alone is not None else {}
-    correlation = None
-    if len(alone) > 1 and set(alone) == set(entry.values):
-        correlation = fairness.performance_fairness_pearson(alone, entry.values)._asdict()
-    own = {row.measurement for row in run.table if row.measurement.startswith("own ")}
-    shown = ("dice", "train_loss", "weight", "contribution", "free_rider_score", *sorted(own))
     return {
         "strategy": run.strategy,
         "runs": [one.name for one in runs],
@@ -157,11 +152,9 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
         "performance": (
             asdict(fairness.performance(entry.values, scores.DDOF)) if entry.scores else None
         ),
-        "correlation": correlation,
-        "own_is_weight": contributions.is_weight(run),
         "flagged": run.free_riders.flagged,
         "sites": {s: _site_result(entry, s, not_judged is None) for s in run.sites},
-        "series": {key: contributions.points_of(runs, key) for key in shown},
+        "series": {key: contributions.points_of(runs, key) for key in SERIES},
         "valuations": [v for v in run.valuations if contributions.is_current(v, run)],
         "credit": contributions.credit_of(runs),
         "standalone": entry.alone.name if entry.alone is not None else None,
@@ -217,7 +210,7 @@ def _last_mile(entry: Entry, site: str) -> dict[str, Any] | None:
 
 def _site_data(site: str, entries: Sequence[Entry]) -> dict[str, int | None]:
     """Training cases, images of an epoch and scored cases; ``None`` where runs differ."""
-    counts: dict[str, int | None] = {}
+    counts = {}
     for name, key in (("cases", "cases"), ("images", "samples")):
         known = {run.last_reported(key).get(site) for one in entries for run in one.runs} - {None}
         counts[name] = known.pop() if len(known) == 1 else None

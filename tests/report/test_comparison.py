@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.compared_seeds import GAINS, Cell, array_of, compare, scores_of
-from helpers.reports import Page, gain_of, hospital, rows_of, site_of, verdicts
+from helpers.reports import Page, gain_of, hospital, site_of, verdicts
 from helpers.scripted_run import contributions_of
 from scipy import stats
 
@@ -51,22 +51,21 @@ def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cas
 
 
 def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path: Path) -> None:
-    compare(tmp_path)
+    found = compare(tmp_path)
     text = Page(tmp_path / "comparison.html").text
-    of_file = {}
-    for row in rows_of(tmp_path / "comparison.csv"):
-        if row["metric"] == "test_score:dice" and not row["site"] + row["seed"]:
-            of_file[row["quantity"], row["strategy"], row["reference"]] = row
-    for strategy in GAINS:
-        sites = [array_of(tmp_path, strategy, site).mean(axis=1) for site in GAINS[strategy]]
+    compared = found["metrics"][found["main"]]
+    for standing in compared["strategies"]:
+        name = standing["strategy"]
+        sites = [array_of(tmp_path, name, site).mean(axis=1) for site in GAINS[name]]
         by_seed = np.mean(sites, axis=0)
         mean, std = by_seed.mean(), by_seed.std(ddof=1)
-        assert float(of_file["mean", strategy, ""]["value"]) == pytest.approx(mean)
-        assert float(of_file["std", strategy, ""]["value"]) == pytest.approx(std)
+        assert (standing["mean"], standing["std"]) == pytest.approx((mean, std))
         assert f"{mean:.3f} ± {std:.3f}" in text
-    row = of_file["difference", "FedCE", "FedAvg"]
-    value, low, high, p = (f"{float(row[name]):.3f}" for name in ("value", "low", "high", "p_holm"))
-    assert f"{value} ({low} to {high})" in text and p in text
+    for pair in compared["pairs"]:
+        value, low, high = (
+            f"{pair['difference'][name]:.3f}" for name in ("estimate", "low", "high")
+        )
+        assert f"{value} ({low} to {high})" in text and f"{pair['p_holm']:.3f}" in text
 
 
 def test_contributions_have_an_interval_over_seeds_and_only_a_range_over_folds(
@@ -137,15 +136,6 @@ def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_th
     yew = site_of(found, "FedCE", "yew")
     assert (yew["score"], yew["gain"]) == (None, None) and verdicts(found)["yew"] == "no_score"
     assert any("yew" in line for line in found["metrics"][found["main"]]["left_out"])
-
-
-def test_without_test_cases_of_a_hospital_validation_cases_of_all_are_compared(
-    tmp_path: Path,
-) -> None:
-    found = compare(tmp_path, (0, 1), change=lambda cell: cell.tables["test_score"].pop("yew"))
-    assert found["main"] == "score:dice"
-    assert found["metrics"]["score:dice"]["cases"] == {"elm": 2, "oak": 2, "yew": 2}
-    assert any("yew" in note and "validation" in note for note in found["notes"])
 
 
 def test_the_strategy_is_chosen_on_seeds_and_folds_that_all_strategies_have(

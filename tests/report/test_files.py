@@ -149,11 +149,6 @@ def test_what_cannot_be_trusted_is_refused_by_its_name_and_nothing_is_written(
     assert write_report_if_possible([run], tmp_path / "out") is None
 
 
-def test_a_single_folder_in_place_of_a_list_is_refused() -> None:
-    with pytest.raises(ConfigError, match="list.*runs/fedavg"):
-        write_report("runs/fedavg")
-
-
 # ---- what is written
 
 

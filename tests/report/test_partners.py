@@ -59,7 +59,7 @@ def test_what_could_not_be_checked_is_named(tmp_path: Path) -> None:
     assert "data" in warning and "split" in warning and "not recorded" in warning
 
 
-def test_runs_of_one_name_are_marked_by_seed_fold_or_folder_and_measured_within_their_seed(
+def test_runs_of_one_name_are_marked_by_folder_and_measured_within_their_seed(
     tmp_path: Path,
 ) -> None:
     runs = []
@@ -68,7 +68,7 @@ def test_runs_of_one_name_are_marked_by_seed_fold_or_folder_and_measured_within_
             runs.append(tmp_path / f"seed{seed}" / name)
             report_of(runs[-1].parent, {name: {"oak": value}}, seed=seed)
     report = write_report(runs)
-    names = ["Standalone (seed 0)", "Standalone (seed 1)", "FedAvg (seed 0)", "FedAvg (seed 1)"]
+    names = [f"{run.name} ({run.parent.name}/{run.name})" for run in runs]
     assert list(report["strategies"]) == names
     gains = [gain_of(report, name, "oak")["value"] for name in names[2:]]
     assert gains == pytest.approx([0.05, 0.02])
@@ -82,8 +82,7 @@ def test_runs_of_other_settings_are_warned_of_by_the_settings_names(tmp_path: Pa
     changes = {"overrides": {"size": [64, 64]}, "sites": {"oak": {"learning_rate": 0.003}}}
     runs = [train(tmp_path / "a", FedAvg(), OAK)]
     runs.append(train(tmp_path / "b", FedAvg("uniform"), OAK, config=changes))
-    warning, _ = write_report(runs)["warnings"]
-    assert "learning_rate of oak" in warning and "size" in warning
+    assert warned(write_report(runs), "learning_rate of oak", "size")
 
 
 def test_hospitals_that_label_other_structures_are_named(tmp_path: Path) -> None:
