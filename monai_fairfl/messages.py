@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Any
@@ -276,17 +277,10 @@ class ModelSpec:
         module, axis = self.output
         return int(weights[weight_of(module)].shape[axis])
 
-    def split(self, state: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """Parameters and buffers of a full ``state_dict``, aliases left out."""
-        parameters = {name: state[name] for name in self.parameters}
-        buffers = {name: state[name] for name in self.buffers if name in state}
-        return parameters, buffers
-
     def tensors_of(self, network: nn.Module) -> dict[str, torch.Tensor]:
         """Copies of a network's parameters and buffers on the CPU, aliases left out."""
-        parameters, buffers = self.split(network.state_dict())
-        found = {**parameters, **buffers}
-        return {name: tensor.detach().cpu().clone() for name, tensor in found.items()}
+        state, names = network.state_dict(), (*self.parameters, *self.buffers)
+        return {name: state[name].detach().cpu().clone() for name in names}
 
     def require_averageable(self, weights: Weights) -> None:
         """Refuse a model whose tensors cannot be averaged.
@@ -388,37 +382,28 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     modules = dict(network.named_modules(remove_duplicate=False))
     norms = sorted(name for name in layers if isinstance(modules.get(layers[name]), NORMS))
 
+    # Modules with a weight of two or more dimensions, in the order of their calls. One with several
+    # names is called by its first one.
+    called: list[str] = []
+    with ExitStack() as undo, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        undo.callback(network.train, network.training)
+        for name, module in network.named_modules():
+            weight = getattr(module, "weight", None)
+            if isinstance(weight, torch.Tensor) and weight.ndim >= 2:
+                hook = module.register_forward_hook(lambda *_, name=name: called.append(name))
+                undo.callback(hook.remove)
+        if inputs:
+            network.eval()(*inputs)
     output = None
-    called = _modules_called(network, inputs) if inputs else []
     if called:
-        weight = weight_of(called[-1])
-        owner = layers.get(aliases.get(weight, weight))
+        name = weight_of(called[-1])
+        owner = layers.get(aliases.get(name, name))
         is_transposed = isinstance(modules[called[-1]], TRANSPOSED)
         # No tensor of a parametrised layer has a row for each class.
         output = None if owner is None else (owner, int(is_transposed))
     return ModelSpec(
         tuple(sorted(parameters)), aliases, tuple(sorted(buffers)), layers, output, tuple(norms)
     )
-
-
-def _modules_called(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[str]:
-    """Names of the modules with a weight of two or more dimensions, in the order of their calls."""
-    called: list[str] = []
-    hooks = []
-    # A module with several names is called by its first one.
-    for name, module in network.named_modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, torch.Tensor) and weight.ndim >= 2:
-            hooks.append(module.register_forward_hook(lambda *_, name=name: called.append(name)))
-    was_training = network.training
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            network.eval()(*inputs)
-    finally:
-        network.train(was_training)
-        for hook in hooks:
-            hook.remove()
-    return called
 
 
 # ---- the names of the last mile
@@ -721,7 +706,7 @@ MOST_STEPS = 1_000_000_000
 """Optimizer steps of one round that are believed."""
 
 MOST_CASES = 1_000_000
-"""Observations behind one estimate: cases of a site, or batches of an epoch."""
+"""Cases of a site, images or batches of its epoch, and observations behind one estimate."""
 
 MOST_NAME = 128
 """Characters of a measurement's name, or of the name of a class or layer in it."""
@@ -729,11 +714,8 @@ MOST_NAME = 128
 MOST_VALUES = 10_000
 """Numbers in one reply. A network of a thousand layers sends a thousand similarities."""
 
-LEAST_PARTS = 100
-"""Classes or layers that a measurement of any model may have."""
-
-MOST_LISTED = 20
-"""Dropped measurements of one reply that a record lists one by one."""
+MOST_UNASKED = 100
+"""Measurements of one reply that nobody asked for, which are dropped."""
 
 MOST_TEXT = 1000
 """Characters of a reason, which a client's reply may have made long."""
@@ -948,7 +930,6 @@ class Expected:
         ranges: measurement -> range in place of that in :data:`MEASUREMENTS`; one that is in
             neither has the range :data:`UNDECLARED`.
         unasked: whether names that no request asked for are taken, too: scripts choose their own.
-        most_samples: images of one site in one local epoch, and its cases.
 
     >>> asked = Request("A", "measure", {}, ("score", "cka"))
     >>> sent = asked.reply(measurements={"score": 0.8, "cka": 7.0, "weight_of_B": 0.0})
@@ -961,7 +942,6 @@ class Expected:
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
     unasked: bool = False
-    most_samples: int = MOST_CASES
 
     def accepted(
         self, request: Request, reply: Reply, spec: ModelSpec
@@ -995,9 +975,7 @@ class Expected:
                 f"answers request {reply.id} of run {reply.run!r} round {reply.round}, asked was "
                 f"request {request.id} of run {request.run!r} round {request.round}"
             )
-        if not isinstance(reply.measurements, Mapping):
-            raise Refused(f"measurements are a {type(reply.measurements).__name__}, not a mapping")
-        usable, dropped = self.measurements(reply, request, spec)
+        usable, dropped = self.measurements(reply, request)
         checked = replace(reply, measurements=usable)
         if request.task == "measure":
             if reply.update is not None:
@@ -1005,16 +983,16 @@ class Expected:
             return replace(checked, labelled=()), dropped
 
         counts = {
-            "num_samples": (reply.num_samples, 1, self.most_samples, " (the setting most_samples)"),
-            "num_cases": (reply.num_cases, 0, self.most_samples, " (the setting most_samples)"),
-            "num_steps": (reply.num_steps, 0, MOST_STEPS, ""),
+            "num_samples": (reply.num_samples, 1, MOST_CASES),
+            "num_cases": (reply.num_cases, 0, MOST_CASES),
+            "num_steps": (reply.num_steps, 0, MOST_STEPS),
         }
-        for name, (count, least, most, why) in counts.items():
+        for name, (count, least, most) in counts.items():
             if not is_whole(count) or not least <= count <= most:
                 # Python does not write a number of thousands of digits.
                 is_long = is_whole(count) and abs(count) > 2**64
                 got = f"one of {count.bit_length()} bits" if is_long else repr(count)
-                what = f"{name} must be a whole number from {least} to {most}{why}"
+                what = f"{name} must be a whole number from {least} to {most}"
                 raise Refused(f"{what}, got {got}")
 
         if reply.update is None:
@@ -1027,50 +1005,44 @@ class Expected:
         return checked, dropped
 
     def measurements(
-        self, reply: Reply, request: Request, spec: ModelSpec
+        self, reply: Reply, request: Request
     ) -> tuple[dict[str, Measurement], dict[str, str]]:
         """The usable measurements of ``reply``, and why each of the others was dropped.
 
-        At most :data:`MOST_LISTED` of these are named; then comes how many more there are.
+        Raises:
+            Refused: for too many, and for names that logs, records and pages cannot have.
         """
+        sent = reply.measurements
+        if not isinstance(sent, Mapping):
+            raise Refused(f"measurements are a {type(sent).__name__}, not a mapping")
+        if len(sent) > len(request.measure) + MOST_UNASKED and not self.unasked:
+            raise Refused(f"{len(sent)} measurements, and {len(request.measure)} were asked for")
+        names: list[object] = [*sent]
+        for value in sent.values():
+            names += value if isinstance(value, Mapping) else ()
+        if len(names) > MOST_VALUES:
+            raise Refused(f"measurements have more than {MOST_VALUES} values")
+        for name in names:
+            if not isinstance(name, str) or len(name) > MOST_NAME or not name.isprintable():
+                raise Refused(f"a measurement's name is no printable text up to {MOST_NAME} long")
+
         usable: dict[str, Measurement] = {}
         dropped: dict[str, str] = {}
-        values = 0
-        unlisted = 0
-        for name, sent in reply.measurements.items():
-            parts = sent if isinstance(sent, Mapping) else {"mean": sent}
+        for name, value in sent.items():
+            parts = value if isinstance(value, Mapping) else {"mean": value}
             if not any(isinstance(part, Mapping) for part in parts.values()):
                 parts = plain_numbers(parts)
-            problem = self._problem(name, parts, request, spec)
-            if problem is None and values + len(parts) > MOST_VALUES:
-                problem = f"the reply has more than {MOST_VALUES} values"
+            problem = self._problem(name, parts, request)
             if problem is None:
-                usable[name] = parts if isinstance(sent, Mapping) else parts["mean"]
-                values += len(parts)
-            elif len(dropped) < MOST_LISTED:
-                text = printable(name) if isinstance(name, str) else type(name).__name__
-                dropped[text if len(text) <= MOST_NAME else text[:MOST_NAME] + "..."] = problem
+                usable[name] = parts if isinstance(value, Mapping) else parts["mean"]
             else:
-                unlisted += 1
-        if unlisted:
-            dropped["..."] = f"and {unlisted} more"
+                dropped[name] = problem
         return usable, dropped
 
-    def _problem(
-        self, name: object, parts: Mapping[Any, Any], request: Request, spec: ModelSpec
-    ) -> str | None:
+    def _problem(self, name: str, parts: Mapping[str, Any], request: Request) -> str | None:
         """What is wrong with a measurement; ``None`` where nothing is."""
-        # Logs, records and pages can have these names.
-        for one in (name, *parts):
-            if not isinstance(one, str) or len(one) > MOST_NAME or not one.isprintable():
-                return f"a name in it is no text of at most {MOST_NAME} printable characters"
         if not self.unasked and name not in (*request.measure, *SENT_UNASKED):
             return "the request did not ask for it"
-        if len(parts) > LEAST_PARTS:
-            # Each layer has a parameter or more; one value more is the mean.
-            most = max(LEAST_PARTS, len(spec.parameters) + spec.classes(request.weights) + 1)
-            if len(parts) > most:
-                return f"it has more than {most} values"
         if "mean" not in parts:
             return NOT_FINITE
         found = {}
@@ -1081,7 +1053,7 @@ class Expected:
             if not is_mean or not is_finite(number.value):
                 return NOT_FINITE
         known = MEASUREMENTS[name].range if name in MEASUREMENTS else UNDECLARED
-        allowed = self.ranges.get(str(name), known)
+        allowed = self.ranges.get(name, known)
         if name == "cka" and request.context.get("cka_unbiased"):
             allowed = UNBIASED_CKA
         for part, number in found.items():

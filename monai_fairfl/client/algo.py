@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -15,16 +14,14 @@ from typing import Any
 from monai.bundle import ConfigParser
 from monai.fl.client import MonaiAlgo
 from monai.fl.client.monai_algo import convert_global_weights
-from monai.fl.utils.constants import ExtraItems, ModelType
-from monai.fl.utils.exchange_object import ExchangeObject
+from monai.fl.utils.constants import ExtraItems
 from monai.handlers import StatsHandler, ValidationHandler
-from monai.networks.utils import get_state_dict
 from monai.utils import ensure_tuple
 
 from monai_fairfl.client import filters, training
 from monai_fairfl.client.last_mile import candidates
 from monai_fairfl.client.state import ClientState, Task
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.training import Detachable, Proximal, TrainLoss
 from monai_fairfl.measurements.probe import Probe, files_of_cases
 from monai_fairfl.messages import (
@@ -45,9 +42,9 @@ from monai_fairfl.model_files.recipe import digests_of_files, save_model_file
 from monai_fairfl.run.ledger import digest_of
 from monai_fairfl.utils.devices import reuse_freed_memory
 from monai_fairfl.utils.engine_internals import (
+    forget_unfinished_run,
     handler_owner,
     remove_handlers,
-    require_whole_run,
 )
 from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.tensors import CPU
@@ -69,24 +66,9 @@ class FairMonaiAlgo(MonaiAlgo):
     received weights, and the post-weight filters on the update alone: buffers, measurements and
     counts leave as they are.
 
-    An engine for ``MonaiAlgo`` can drive it too. The interface is the same, and so are the numbers
-    where those are right. It differs in these points:
-
-    - Weights and metrics that it returns share no memory with the network, nor with what a filter
-      changes.
-    - A tensor that the server did not send is not reported as unchanged. ``evaluate`` takes it
-      from the trained model.
-    - A model that lacks parameters is an error, in training and in evaluation.
-    - ``abort`` reaches the evaluators. An aborted evaluation is an error: its metrics would be
-      those of the model before.
-    - After an abort or a failure the next training or evaluation is a whole one.
-    - A best or final model on disk that is older than the training is an error.
-    - ``initialize`` acts once, and can be repeated after a failure.
-    - ``abort`` and ``finalize`` are safe at any time.
-
-    A site's ``pre_filters`` see all weights as they came in, before their names are checked. Its
-    ``post_weight_filters`` and ``post_evaluate_filters`` act on what ``get_weights`` and
-    ``evaluate`` return.
+    An engine for ``MonaiAlgo`` can drive it too: ``train``, ``get_weights`` and ``evaluate`` are
+    MONAI's own. ``initialize`` acts once, and can be repeated after a failure. ``abort`` reaches
+    the evaluators, and as ``finalize`` is safe at any time.
 
     Args:
         bundle_root: folder of the bundle. A relative path begins at the engine's
@@ -116,9 +98,8 @@ class FairMonaiAlgo(MonaiAlgo):
     train_workflow: Any
     pre_filters: Any
     post_weight_filters: Any
-    post_evaluate_filters: Any
     config_evaluate_filename: Any
-    _measuring: training.Measuring  # once initialised, of a client that trains
+    _measuring: training.Measuring  # once initialised
 
     def __init__(
         self,
@@ -142,9 +123,6 @@ class FairMonaiAlgo(MonaiAlgo):
         self._evaluators: list[Any] = []
         # State of the trainer as the bundle makes it.
         self._initial: dict[str, Any] = {}
-        # When each checkpoint on disk was written, before the first training by the engine;
-        # None: there was none yet.
-        self._old_checkpoints: dict[ModelType, int] | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle, once.
@@ -153,8 +131,7 @@ class FairMonaiAlgo(MonaiAlgo):
             extra: as of ``MonaiAlgo``: ``ExtraItems.CLIENT_NAME`` is the name of the site.
 
         Raises:
-            ConfigError: when the configurations make neither a trainer nor an evaluator, or a
-                schedule reads a validation score that nobody makes.
+            ConfigError: when the configurations make no trainer.
         """
         if self._built:
             return
@@ -162,27 +139,15 @@ class FairMonaiAlgo(MonaiAlgo):
         # Its models and its cases' scores are for the site's own account only.
         private_folder(self.states.folder)
         extra = dict(extra or {})
-        # MonaiAlgo would attach it to an evaluator that is None.
-        stats_sender = extra.pop(ExtraItems.STATS_SENDER, None)
         # An absolute path stays what it is when a second try joins it with the app root again.
         root = Path(extra.get(ExtraItems.APP_ROOT, ""), self.bundle_root).absolute()
         self.bundle_root = str(root)
         self._choose_evaluation(root)
         super().initialize(extra)
-        for engine in (self.trainer, self.evaluator):
-            if stats_sender is not None and engine is not None:
-                stats_sender.attach(engine)
-        self.stats_sender = stats_sender
-
-        engine = self.trainer or self.evaluator
-        if engine is None:
-            raise ConfigError(
-                f"client {self.client_name!r}: no engine is configured: give config_train_filename"
-            )
-        self.spec = read_spec(engine.network)
-        self._evaluators = [self.evaluator]
-        if self.trainer is not None:
-            self._prepare_training()
+        if self.trainer is None:
+            raise ConfigError(f"client {self.client_name!r} has no trainer: give it a train.json")
+        self.spec = read_spec(self.trainer.network)
+        self._prepare_training()
         self._built = True
 
     def _choose_evaluation(self, root: Path) -> None:
@@ -195,10 +160,8 @@ class FairMonaiAlgo(MonaiAlgo):
         if self._looks_for_evaluate:
             files = ("configs/evaluate.json", "configs/federated_evaluate.json")
             present = [file for file in files if (root / file).exists()]
-            # Without a training, what it evaluates is still the network of train.json.
-            begin = train_files or ["configs/train.json"]
-            self.config_evaluate_filename = [*begin, *present] if present else None
-        if self.train_workflow is not None or not self.config_evaluate_filename or not train_files:
+            self.config_evaluate_filename = [*train_files, *present] if present else None
+        if self.train_workflow is not None or not self.config_evaluate_filename:
             return
         parser = ConfigParser()
         parser.read_config([str(root / name) for name in train_files])
@@ -215,7 +178,6 @@ class FairMonaiAlgo(MonaiAlgo):
             # A federated training does without what validates or logs.
             central = (ValidationHandler, StatsHandler)
             remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
-            training.check_schedules(self.trainer, self._evaluators, self.client_name)
         training.drop_unread_output(self.trainer)
         # A bundle may list a case several times in an epoch, and a free rider does.
         files = files_of_cases(self.trainer)
@@ -259,7 +221,6 @@ class FairMonaiAlgo(MonaiAlgo):
             self.initialize({ExtraItems.CLIENT_NAME: request.client})
         # An engine may have built the client without a name.
         self.client_name = request.client
-        self._require(self.trainer, "only evaluates: give it a config_train_filename")
         request = self._checked(request)
         self.states.begin(request.run, request.run_id)
         epochs = int(request.context.get("local_epochs", self.local_epochs))
@@ -287,8 +248,7 @@ class FairMonaiAlgo(MonaiAlgo):
         Refused is what this client cannot do, and weights of another network.
         """
         if self.pre_filters:
-            sent = ExchangeObject(weights=dict(request.weights))
-            weights = filters.received_weights(sent, self.pre_filters, {}, self.client_name)
+            weights = filters.received_weights(request.weights, self.pre_filters, request.client)
             # A difference needs tensors in the network's shapes; a filter may return flat arrays.
             shaped, _ = convert_global_weights(weights, dict(self._initial["local"]))
             weights.update({name: shaped[name] for name in shaped if name in weights})
@@ -312,15 +272,15 @@ class FairMonaiAlgo(MonaiAlgo):
 
         # With local_norm the normalisation layers stay at the site (FedBN).
         not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
-        self._require_all(request.weights, set(self.spec.parameters) - set(not_sent))
         for name in self.spec.parameters:
-            # MONAI would fill a parameter of another shape with the values.
-            own = self._initial["local"][name].shape
-            if name in request.weights and request.weights[name].shape != own:
+            own, sent = self._initial["local"][name], request.weights.get(name)
+            if sent is None and name in not_sent:
+                continue
+            if sent is None or sent.shape != own.shape:
+                found = "is missing" if sent is None else f"has shape {tuple(sent.shape)}"
                 raise ValueError(
-                    f"client {self.client_name!r}: the received {name!r} has shape "
-                    f"{tuple(request.weights[name].shape)} and not {tuple(own)}: give the site the "
-                    "overrides of the run, such as channels"
+                    f"client {request.client!r}: the received {name!r} {found} and should have "
+                    f"{tuple(own.shape)}: give the site the overrides of the run, such as channels"
                 )
         return request
 
@@ -404,7 +364,7 @@ class FairMonaiAlgo(MonaiAlgo):
         }
         buffers = {name: local[name] for name in self.spec.buffers if name in sent}
         if self.post_weight_filters:
-            update = filters.applied_to_update(update, self.post_weight_filters, self.client_name)
+            update = filters.applied_to_update(update, self.post_weight_filters, request.client)
             # What enters the average has the noise of the site's filters. A tensor of two names is
             # the same under both.
             entering = {name: sent[name] + change for name, change in update.items()}
@@ -439,7 +399,7 @@ class FairMonaiAlgo(MonaiAlgo):
             state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
         training.load_state(self.trainer, state)
         for evaluator in self._evaluators:
-            training.discard_interrupted_run(evaluator)
+            forget_unfinished_run(evaluator)
         self.trainer.state.max_epochs = self.trainer.state.epoch + task.epochs
         with training.one_round(self.trainer, task.request.seed, handlers):
             self.trainer.run()
@@ -459,78 +419,6 @@ class FairMonaiAlgo(MonaiAlgo):
 
     # ---- MONAI's calls
 
-    def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
-        """Train from ``data.weights``; after the pre-filters they must hold every parameter.
-
-        As with ``MonaiAlgo`` an aborted training returns. The statistics of ``get_weights`` count
-        the steps that were done.
-
-        Raises:
-            ValueError: when ``data`` holds no weights, or those of another network.
-        """
-        extra = {} if extra is None else extra
-        self._require(self.trainer, "only evaluates: give it a config_train_filename")
-        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
-        self._require_all(weights, self.spec.parameters)
-        if self._old_checkpoints is None:
-            self._old_checkpoints = self._checkpoint_times()
-        for engine in (self.trainer, *self._evaluators):
-            training.discard_interrupted_run(engine)
-        with self._without_filters():
-            super().train(ExchangeObject(weights=weights), extra)
-        # MonaiAlgo would report a change of zero for a tensor that the server never sent.
-        begin = self.global_weights or {}
-        self.global_weights = {name: begin[name] for name in weights if name in begin}
-
-    def get_weights(self, extra: dict[str, Any] | None = None) -> ExchangeObject:
-        """Copies of the weights, or the differences of the tensors that were received.
-
-        Raises:
-            ConfigError: when the requested checkpoint is older than the training, or a filter
-                returns nothing.
-        """
-        extra = {} if extra is None else extra
-        wanted: Any = extra.get(ExtraItems.MODEL_TYPE)
-        old = (self._old_checkpoints or {}).get(wanted)
-        if old is not None and old == self._checkpoint_times().get(wanted):
-            raise ConfigError(
-                f"client {self.client_name!r}: {self.model_filepaths[wanted]} in "
-                f"{self.bundle_root} is older than this training: let the bundle save its best "
-                "model there (all_handlers=True, ckpt_dir)"
-            )
-        with self._without_filters():
-            sent = super().get_weights(extra)
-        sent.weights = filters.own_tensors(sent.weights)
-        sent = filters.applied(self.post_weight_filters, sent, extra, self.client_name)
-        # A filter may return NumPy's arrays.
-        sent.weights = filters.own_tensors(sent.weights)
-        return sent
-
-    def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
-        """Evaluate with the bundle's own evaluator; the metrics are a copy.
-
-        Buffers that ``data.weights`` lacks, such as BatchNorm's, are those of the trained model.
-
-        Raises:
-            ConfigError: when the client has no evaluator.
-            ValueError: when ``data`` holds no weights, or those of another network.
-            TransportAborted: when ``abort`` ended the evaluation.
-        """
-        extra = {} if extra is None else extra
-        fix = f"give {self.bundle_root} a configs/evaluate.json"
-        self._require(self.evaluator, f"has no evaluator: {fix}")
-        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
-        spec = read_spec(self.evaluator.network)
-        self._require_all(weights, spec.parameters)
-        own = {} if self.trainer is None else get_state_dict(self.trainer.network)
-        weights = {**{name: own[name] for name in spec.buffers if name in own}, **weights}
-        training.discard_interrupted_run(self.evaluator)
-        with self._without_filters():
-            result = super().evaluate(ExchangeObject(weights=weights), extra)
-        require_whole_run(self.evaluator)
-        result.metrics = dict(result.metrics)
-        return filters.applied(self.post_evaluate_filters, result, extra, self.client_name)
-
     def abort(self, extra: dict[str, Any] | None = None) -> None:
         """Stop training and evaluation; safe at any time."""
         super().abort(extra)
@@ -538,48 +426,8 @@ class FairMonaiAlgo(MonaiAlgo):
             evaluator.interrupt()
 
     def finalize(self, extra: dict[str, Any] | None = None) -> None:
-        """End training and evaluation; safe at any time.
-
-        When the client was never built, the bundle's own ``finalize`` may fail on what is missing.
-        That is logged, so that the error of :meth:`initialize` stays the one that is seen.
-        """
+        """End training and evaluation; safe at any time."""
         for evaluator in self._evaluators:
             evaluator.terminate()
-        try:
+        if self._built:
             super().finalize(extra)
-        except Exception as error:
-            if self._built:
-                raise
-            logger.warning("finalize of a client that was not built: %s", in_words(error))
-
-    @contextmanager
-    def _without_filters(self) -> Iterator[None]:
-        """Inside, ``MonaiAlgo`` finds no filters: they act outside, on copies."""
-        own = (self.pre_filters, self.post_weight_filters, self.post_evaluate_filters)
-        self.pre_filters = self.post_weight_filters = self.post_evaluate_filters = None
-        try:
-            yield
-        finally:
-            self.pre_filters, self.post_weight_filters, self.post_evaluate_filters = own
-
-    def _require(self, engine: Any, lacks: str) -> None:
-        """Refuse a call before the client is built, and one for which it has no engine."""
-        if not self._built:
-            raise ConfigError(f"client {self.client_name!r} is not built: call initialize() first")
-        if engine is None:
-            raise ConfigError(f"client {self.client_name!r} {lacks}")
-
-    def _require_all(self, weights: Mapping[str, Any], parameters: Collection[str]) -> None:
-        missing = sorted(set(parameters) - set(weights))
-        if missing:
-            raise ValueError(
-                f"client {self.client_name!r}: the received weights are of another network: they "
-                f"lack {len(missing)} of {len(parameters)} parameters, such as {missing[0]!r}"
-            )
-
-    def _checkpoint_times(self) -> dict[ModelType, int]:
-        """When each best or final model was written that is on disk, in ns."""
-        paths = {
-            kind: Path(self.bundle_root, file or "") for kind, file in self.model_filepaths.items()
-        }
-        return {kind: path.stat().st_mtime_ns for kind, path in paths.items() if path.is_file()}

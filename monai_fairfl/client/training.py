@@ -9,17 +9,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import torch
-from ignite.engine import Engine, Events
+from ignite.engine import Events
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
 
 from monai_fairfl.client.state import Task
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.training import Detachable
 from monai_fairfl.measurements.functions import Memory
 from monai_fairfl.measurements.probe import (
@@ -159,46 +157,6 @@ def drop_unread_output(trainer: SupervisedTrainer) -> None:
 
     if not any(map(may_read_output, handlers_of(trainer))):
         remove_handlers(trainer, makes_output)
-
-
-def discard_interrupted_run(engine: Engine) -> None:
-    """Let the next run of ``engine`` be a whole one.
-
-    The counters go back to whole epochs: ignite would take the steps that were done for a part of
-    the next epoch.
-    """
-    steps_per_epoch = engine.state.epoch_length
-    if forget_unfinished_run(engine) and steps_per_epoch:
-        engine.state.epoch = engine.state.iteration // steps_per_epoch
-        engine.state.iteration = engine.state.epoch * steps_per_epoch
-
-
-def check_schedules(
-    trainer: SupervisedTrainer, evaluators: Sequence[SupervisedEvaluator], client: str | None
-) -> None:
-    """Refuse a schedule that reads an evaluator's score, which is not computed during training.
-
-    Each schedule is tried without the evaluator's state.
-
-    Raises:
-        ConfigError: naming the client.
-    """
-    owners = map(handler_owner, handlers_of(trainer))
-    schedules = [owner for owner in owners if isinstance(owner, LrScheduleHandler)]
-    for schedule, evaluator in product(schedules, evaluators):
-        state = evaluator.state
-        del evaluator.state
-        try:
-            schedule.step_transform(trainer)
-        except Exception as error:
-            # Before the first step the trainer has no output either, which says nothing.
-            if getattr(error, "obj", None) is evaluator:
-                raise ConfigError(
-                    f"client {client!r}: {type(schedule.lr_scheduler).__name__} reads a validation "
-                    "score, which a federated training has not: use a schedule by epoch"
-                ) from error
-        finally:
-            evaluator.state = state
 
 
 # ---- measuring: what a request asks for, and nothing else

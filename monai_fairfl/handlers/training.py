@@ -125,14 +125,6 @@ class TrainLoss(Detachable):
         self._labelled: torch.Tensor | None = None
 
     @property
-    def total(self) -> float:
-        """The sum of the losses over the images so far."""
-        total = 0.0
-        for loss, images in self._batches:
-            total += loss.item() * images
-        return total
-
-    @property
     def labelled(self) -> tuple[bool, ...]:
         """For each channel of the label, whether any image so far labels it."""
         return () if self._labelled is None else tuple(self._labelled.tolist())
@@ -140,7 +132,10 @@ class TrainLoss(Detachable):
     @property
     def value(self) -> float | None:
         """The mean so far; ``None`` before the first step."""
-        return self.total / self.images if self.images else None
+        total = 0.0
+        for loss, images in self._batches:
+            total += loss.item() * images
+        return total / self.images if self.images else None
 
     def callbacks(self) -> Callbacks:
         """Count from the start of every run."""

@@ -30,7 +30,6 @@ from monai.networks.utils import eval_mode
 from monai.utils import convert_to_tensor
 from torch import nn
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.functions import Context, Memory
 from monai_fairfl.measurements.probe import (
     Probe,
@@ -82,7 +81,7 @@ def cka(
     if memory.present is None:
         return None
     images = network_inputs(probe.engine)
-    if count_different(images) < LEAST_IMAGES:
+    if len(torch.unique(images.flatten(1), dim=0)) < LEAST_IMAGES:
         return None
     own_grams = _grams(probe, memory.present, images)
     anchor_grams = _grams(probe, weights, images)
@@ -264,7 +263,6 @@ def network_inputs(
         (n, C, H, W) or (n, C, H, W, D).
 
     Raises:
-        ConfigError: when ``most`` is below 1.
         ValueError: when the network takes more than the image, or no image came.
 
     >>> import torch
@@ -277,8 +275,6 @@ def network_inputs(
     >>> network_inputs(engine).shape
     torch.Size([5, 1, 8, 8])
     """
-    if most < 1:
-        raise ConfigError(f"network_inputs: most must be at least 1 image, got {most}")
     # Every stride-th image is stored. When there are twice as many as asked for, every second one
     # is dropped and the stride doubles: so they are evenly spaced over all, in bounded memory.
     images: list[torch.Tensor] = []
@@ -310,15 +306,6 @@ def network_inputs(
         raise ValueError("no image passed the network: the data list is empty")
     chosen = torch.linspace(0, len(images) - 1, min(most, len(images))).round().long()
     return torch.stack([images[i] for i in chosen])
-
-
-def count_different(images: torch.Tensor) -> int:
-    """How many different images there are among ``images`` (n, C, ...).
-
-    >>> count_different(torch.tensor([[[1.0, 2.0]], [[1.0, 2.0]], [[0.0, 2.0]]]))
-    2
-    """
-    return len(torch.unique(images.flatten(1), dim=0))
 
 
 def features_of(

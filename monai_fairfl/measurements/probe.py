@@ -269,7 +269,7 @@ class Probe:
         Each value has its standard error. Cases whose score is NaN do not count, nor does a class
         that no case labels. MONAI's Dice is NaN where the reference is empty, whatever was
         predicted: a false alarm there lowers no score. The cases' own scores, case -> ``"dice"``
-        and classes -> value, stay in :attr:`cases`, at the client.
+        and classes -> value, stay at the client, see :meth:`take_cases`.
 
         The mean is NaN, of 0 cases, where no case has a score or the evaluator has no case.
 
@@ -330,9 +330,13 @@ class Probe:
         self._last = (weights, scores, columns)
         return dict(scores)
 
-    @property
-    def cases(self) -> Cases:
-        """The cases' own scores of the model that was scored last, until they are taken."""
+    def take_cases(self) -> Cases:
+        """The cases' own scores of the model that was scored last; once only.
+
+        Returns:
+            case -> ``"dice"`` and classes -> score; nothing where no model was scored since the
+            scores were taken before, or the metric stores nothing of single cases.
+        """
         if not self._columns:
             return {}
         # Cases are called by their files where the loader gives them in the order of its list. Any
@@ -346,16 +350,6 @@ class Probe:
         cases = {}
         for name, row in zip(names, rows, strict=True):
             cases[name] = dict(zip(self._columns, row, strict=True))
-        return cases
-
-    def take_cases(self) -> Cases:
-        """The cases' own scores of the model that was scored last; once only.
-
-        Returns:
-            case -> ``"dice"`` and classes -> score; nothing where no model was scored since the
-            scores were taken before, or the metric stores nothing of single cases.
-        """
-        cases = self.cases
         self._columns = {}
         return cases
 

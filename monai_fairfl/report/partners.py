@@ -77,8 +77,8 @@ def _unchecked(one: Run, other: Run) -> list[str]:
     of_sites = {"", *one.sites}
     found = [f for f in mine if not mine[f].keys() & theirs[f].keys() & of_sites]
     # Of the same settings follows the same split.
-    settings = training_settings(one.config)
-    if "split" in found and settings["files"] and settings == training_settings(other.config):
+    same = training_settings(one.config) == training_settings(other.config)
+    if "split" in found and one.config.get("files") and same:
         found.remove("split")
     return found
 
@@ -101,13 +101,7 @@ def different_settings(group: Sequence[Run]) -> list[str]:
 
     The folders of the data are left out: the same data may lie elsewhere.
     """
-    recorded = []
-    for run in group:
-        sections = training_settings(run.config)
-        settings = sections["plain"] | sections["overrides"] | sections["files"]
-        for site, overrides in sections["sites"].items():
-            settings |= {f"{name} of {site}": value for name, value in overrides.items()}
-        recorded += [settings | sections["scoring"]] if run.config else []
+    recorded = [training_settings(run.config) for run in group if run.config]
     names = sorted(set().union(*recorded))
     return [name for name in names if any(o.get(name) != recorded[0].get(name) for o in recorded)]
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a federation saves beside its ledger: checkpoints, models for inference, its schedule.
 
-Each checkpoint is written whole or not at all. When the newest one is damaged, it gets another
-name, and the previous one is used.
+Each checkpoint is written whole or not at all. Where the newest one was damaged later, the previous
+one is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from safetensors.torch import load as load_tensors
 from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.messages import Measurement, ModelSpec, Weights, value_of
 from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
-from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.files import (
     MANIFEST,
     read_listed,
@@ -43,8 +42,8 @@ REWARDS = "rewards/"
 
 SCHEDULE = "schedule.json"
 
-NAME = re.compile(r"round-([0-9]+)(\.damaged)?")
-"""Of a checkpoint's folder; one that was not whole when it was read has the end."""
+NAME = re.compile(r"round-([0-9]+)")
+"""Of a checkpoint's folder."""
 
 
 class NotWhole(FederationError):
@@ -79,8 +78,9 @@ class Checkpoint:
     >>> import torch
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     Checkpoints(folder).save(Checkpoint(4, {"w": torch.ones(1)}, state={"rounds": 10}))
-    ...     found = Checkpoints(folder).load()
+    ...     checkpoints = Checkpoints(Path(folder))
+    ...     checkpoints.save(Checkpoint(4, {"w": torch.ones(1)}, state={"rounds": 10}))
+    ...     found = checkpoints.load()
     >>> found.round, found.weights, found.state
     (4, {'w': tensor([1.])}, {'rounds': 10})
     """
@@ -91,20 +91,18 @@ class Checkpoint:
     state: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass
 class Checkpoints:
     """The folder ``checkpoints/round-NNNN/``; tensors as safetensors, everything else JSON, never a
     pickle.
 
     Args:
         folder: where the rounds' folders stand.
-        keep: how many of the newest to keep, at least 2.
-
-    Raises:
-        ConfigError: when ``keep`` is below 2: a damaged checkpoint needs a predecessor.
+        keep: how many of the newest to keep, at least 2: a damaged one needs a predecessor.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     checkpoints = Checkpoints(folder, keep=2)
+    ...     checkpoints = Checkpoints(Path(folder), keep=2)
     ...     for number in range(3):
     ...         checkpoints.save(Checkpoint(number, {}))
     ...     [path.name for path in checkpoints.newest_first()]
@@ -114,10 +112,8 @@ class Checkpoints:
     1
     """
 
-    def __init__(self, folder: str | Path, keep: int = 3):
-        check_value("keep", keep, "int", "[2, inf)")
-        self.folder = Path(folder)
-        self.keep = keep
+    folder: Path
+    keep: int = 3
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
@@ -129,21 +125,19 @@ class Checkpoints:
         # One model at a time in memory.
         models = ((name, tensors_as_bytes(model)) for name, model in whole.items())
         write_folder(final, chain([("strategy.json", state)], models), {"round": checkpoint.round})
-        folders = self.newest_first(aside=True)
-        oldest = self.newest_first()[: self.keep][-1]
-        for folder in folders[folders.index(oldest) + 1 :]:
+        for folder in self.newest_first()[self.keep :]:
             shutil.rmtree(folder)
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; ``None`` when there is none at all.
 
-        Newer ones, which are not whole, get names of their own: their rounds are played again.
+        Newer ones, which are not whole, are deleted: their rounds are played again.
 
         Raises:
             FederationError: when there are checkpoints and none is whole; or when one cannot be
                 read at present, though it may be whole.
         """
-        damaged: dict[Path, NotWhole] = {}
+        damaged = {}
         for folder in self.newest_first():
             try:
                 checkpoint = read_checkpoint(folder)
@@ -152,9 +146,7 @@ class Checkpoints:
                 logger.warning("%s; the previous one is used", error)
                 continue
             for newer in damaged:
-                aside = newer.with_name(newer.name + ".damaged")
-                shutil.rmtree(aside, ignore_errors=True)
-                newer.rename(aside)
+                shutil.rmtree(newer)
             return checkpoint
         if damaged:
             problems = [f"{folder.name}: {error.__cause__}" for folder, error in damaged.items()]
@@ -164,18 +156,14 @@ class Checkpoints:
             )
         return None
 
-    def newest_first(self, aside: bool = False) -> list[Path]:
-        """The folders of all checkpoints, whole or not.
-
-        Args:
-            aside: also those that were not whole, under the names that :meth:`load` gave them.
-        """
-        found = []
+    def newest_first(self) -> list[Path]:
+        """The folders of all checkpoints, whole or not."""
+        numbers = {}
         for path in self.folder.glob("round-*"):
             name = NAME.fullmatch(path.name)
-            if name is not None and (aside or not name[2]):
-                found.append((int(name[1]), path.name, path))
-        return [path for *_, path in sorted(found, reverse=True)]
+            if name is not None:
+                numbers[path] = int(name[1])
+        return sorted(numbers, key=numbers.__getitem__, reverse=True)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -325,7 +313,12 @@ class Schedule:
             schedule.planned.append(None)
         if schedule.planned[-1:] != [rounds]:
             schedule.planned.append(rounds)
-        here = this_processor()
+        # Both decide the last bits of a sum.
+        cpuinfo = Path("/proc/cpuinfo")
+        found = re.search("model name\\s*: (.*)", cpuinfo.read_text() if cpuinfo.is_file() else "")
+        name = found[1] if found else platform.machine()
+        capability = torch.backends.cpu.get_cpu_capability()
+        here = f"{name}, {capability}, PyTorch {torch.__version__}"
         schedule.processor = schedule.processor or here
         if schedule.processor != here:
             text = "%s was begun with %s and goes on with %s: the last bits may differ"
@@ -340,11 +333,3 @@ class Schedule:
 
     def _write(self, run_dir: Path) -> None:
         write_atomically(run_dir / SCHEDULE, (json.dumps(asdict(self)) + "\n").encode())
-
-
-def this_processor() -> str:
-    """The processor and the version of PyTorch, which decide the last bits of a sum."""
-    cpuinfo = Path("/proc/cpuinfo")
-    found = re.search("model name\\s*: (.*)", cpuinfo.read_text() if cpuinfo.is_file() else "")
-    name = found[1] if found else platform.machine()
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}, PyTorch {torch.__version__}"

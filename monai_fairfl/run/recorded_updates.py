@@ -82,7 +82,9 @@ class RecordedRound:
         requests = [Request(name, "train", start, id=id) for id, name in enumerate(self.clients)]
         replies = []
         for request in requests:
-            update, buffers = self.spec.split(self.sent_by(request.client))
+            sent = self.sent_by(request.client)
+            update = {name: sent[name] for name in self.spec.parameters}
+            buffers = {name: sent[name] for name in self.spec.buffers if name in sent}
             labelled = tuple(self.labelled.get(request.client, ()))
             samples = self.samples[request.client]
             replies.append(request.reply(update, samples, buffers=buffers, labelled=labelled))

@@ -149,7 +149,7 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
         lost = ""
         if checkpoints and not records:
             lost = "ledger.jsonl"
-        elif not checkpoints and (count > 1 or ended(folder)):
+        elif not checkpoints and (count > 1 or (records and records[-1]["kind"] == "end")):
             lost = "checkpoints"
         if lost:
             raise FederationError(
@@ -172,14 +172,19 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     Raises:
         ConfigError: naming each setting that differs, and both values.
     """
-    # A run that goes on alone is scored once, at its end.
-    scores = bool(compared(run_dir))
     previous = recorded_config(run_dir)
     if not previous:  # a run of one's own loop records none
         return
-    before = _named_settings(previous, sites, scores)
-    now = _named_settings(json.loads(json.dumps(config, default=str)), sites, scores)
-    check_same(run_dir, before, {key: now[key] for key in now if key in before}, ConfigError)
+    both = [site for site in sites if site in previous["data"]]
+
+    def named(found: Mapping[str, Any]) -> dict[str, Any]:
+        own = {key: {site: found[key][site] for site in both} for key in ("sites", "data")}
+        folders = {f"data of {site}": folder for site, folder in own["data"].items()}
+        return training_settings({**found, **own}) | folders
+
+    before = named(previous)
+    now = named(json.loads(json.dumps(config, default=str)))
+    check_same(run_dir, before, {**dict.fromkeys(before), **now}, ConfigError)
 
 
 def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
@@ -197,25 +202,6 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
     for folder in folders:
         for opening in records_of(folder)[:1]:
             check_same(folder, opening, now)
-
-
-def _named_settings(
-    config: Mapping[str, Any], sites: Sequence[str], scores: bool
-) -> dict[str, Any]:
-    """What in ``settings.json`` decides how these sites train, under the names that errors give.
-
-    Args:
-        config: its content.
-        sites: that take part.
-        scores: whether what decides the scores counts, too.
-    """
-    found = training_settings(config)
-    named = {**found["plain"], "overrides": found["overrides"]}
-    files = {**found["files"], **(found["scoring"] if scores else {})}
-    named.update({f"files of {name}": digest for name, digest in files.items()})
-    for key in ("sites", "data"):
-        named.update({f"{key} of {site}": found[key][site] for site in sites if site in found[key]})
-    return named
 
 
 def check_same(
@@ -271,8 +257,7 @@ def keep_result(run_dir: Path, rounds: int) -> Path:
         shutil.copytree(run_dir / "models", folder / "models")
     # The ledger goes last: by it the folder is a run.
     for name in (SCHEDULE, "ledger.jsonl"):
-        if (run_dir / name).exists():
-            shutil.copy2(run_dir / name, folder / name)
+        shutil.copy2(run_dir / name, folder / name)
     return folder
 
 
@@ -295,7 +280,7 @@ def best_at_earlier_ends(run_dir: Path) -> list[Mapping[str, float]]:
 
 
 def files_to_write(datalists: Path, digests: Mapping[str, Sequence[str]]) -> dict[Path, bytes]:
-    """File of each site -> its content, where the file is missing or says something else.
+    """File of each site -> its content.
 
     Args:
         datalists: folder of the data lists.
@@ -303,10 +288,8 @@ def files_to_write(datalists: Path, digests: Mapping[str, Sequence[str]]) -> dic
     """
     files = {}
     for site, of_site in digests.items():
-        file = datalists / f"{site}{DIGESTS}"
-        content = "".join(f"{digest}\n" for digest in sorted(of_site)).encode()
-        if not file.exists() or file.read_bytes() != content:
-            files[file] = content
+        content = "".join(f"{digest}\n" for digest in sorted(of_site))
+        files[datalists / f"{site}{DIGESTS}"] = content.encode()
     return files
 
 
@@ -372,31 +355,28 @@ def config_files(config: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What of a run's ``settings.json`` decides how its sites train, and how they are scored.
+def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> what of ``settings.json`` decides how a run's sites train, and how they are scored.
+
+    These are settings of all sites and of single ones, overrides, and the SHA-256 of files.
 
     Args:
         config: as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it; what is not
             in it is left out.
 
-    Returns:
-        ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name ->
-        SHA-256, and ``"scoring"``, those that score test cases; ``"sites"``, each site's own
-        overrides; ``"data"``, each site's folder.
-
-    >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
-    {'size': [64, 64]}
+    >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}, "keep": 3})
+    {'local_epochs': 4, 'size': [64, 64]}
     """
+    found = {key: config[key] for key in PLAIN if key in config}
+    found |= config.get("overrides") or {}
     digests = config.get("files") or {}
-    # A file that lies elsewhere than in the bundle's folder has its path for a name.
-    files = [file if file in digests else Path(file).name for file in config_files(config)]
-    found: dict[str, dict[str, Any]] = {
-        "plain": {key: config[key] for key in PLAIN if key in config},
-        "files": {name: digests[name] for name in files if name in digests},
-        "scoring": {name: digests[name] for name in SCORING if name in digests},
-    }
-    for key in ("overrides", "sites", "data"):
-        found[key] = dict(config.get(key) or {})
+    for file in [*config_files(config), *SCORING]:
+        # A file that lies elsewhere than in the bundle's folder has its path for a name.
+        name = file if file in digests else Path(file).name
+        if name in digests:
+            found[name] = digests[name]
+    for site, own in (config.get("sites") or {}).items():
+        found |= {f"{name} of {site}": value for name, value in own.items()}
     return found
 
 

@@ -14,7 +14,6 @@ from monai_fairfl.messages import (
     Measure,
     Measurement,
     Request,
-    add_note,
     gain_name,
     score_names,
 )
@@ -64,25 +63,20 @@ def closing_requests(
     return requests
 
 
-def closing_scores(replies: Replies, final: Sequence[str]) -> tuple[Scores, dict[str, str]]:
+def closing_scores(replies: Replies, final: Sequence[str]) -> Scores:
     """What each client measured of its own model and of the global one.
 
     Args:
         replies: to :func:`closing_requests`.
         final: names of the measurements.
 
-    Returns:
-        The scores; and client -> note, of those that sent nothing of a model that they were to make
-        for themselves.
-
     >>> from monai_fairfl.messages import ModelSpec
-    >>> asked = Measure("A", {}, ("score", "personal_score"), {"closing": 1})
+    >>> asked = Measure("A", {}, ("score",), {"closing": 1})
     >>> sent = asked.reply(measurements={"score": 0.5})
     >>> closing_scores(Replies([sent], [asked], ModelSpec(())), ["score"])
-    ({'A': {'own': {'score': 0.5}}}, {'A': 'no score of a personal model came: ...'})
+    {'A': {'own': {'score': 0.5}}}
     """
     scores: Scores = {client: {} for client in replies.clients}
-    notes: dict[str, str] = {}
     # Clients that were sent the global model by a request of its own.
     requests = replies.requests.values()
     sent_global = {request.client for request in requests if not request.context.get("closing")}
@@ -107,13 +101,4 @@ def closing_scores(replies: Replies, final: Sequence[str]) -> tuple[Scores, dict
             scores[client]["global"] = of_global
         unasked = {name: received[name] for name in SENT_UNASKED if name in received}
         scores[client]["own"] = personal | unasked if personal else received
-
-        # A test score is not sent where the test cases are not fit for one.
-        wants_personal = any(name.startswith("personal_") for name in asked.measure)
-        if wants_personal and not personal and received.keys() & set(SCORES):
-            text = "no score of a personal model came: its own score is of the received one"
-            add_note(notes, client, text)
-        gains = {gain_name(candidate) for candidate in CANDIDATES}
-        if set(asked.measure) & gains and not reply.measurements.keys() & gains:
-            add_note(notes, client, "no gain came: it did not take part in the last mile")
-    return scores, notes
+    return scores

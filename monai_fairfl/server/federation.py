@@ -137,6 +137,7 @@ class Federation:
 
     # Set when a run begins or is taken up:
     ledger: Ledger
+    guards: Sequence[Guard]
     facts: Facts
     models: Models
     progress: Progress
@@ -164,8 +165,7 @@ class Federation:
         self.strategy = strategy
         self.transport = transport
         self.initial = initial
-        self.guards = tuple(copy.deepcopy(list(guards)))
-        self._guards_at_start = [guard.state_dict() for guard in self.guards]
+        self._guards_at_start = tuple(copy.deepcopy(list(guards)))
         self.run_dir = Path(run_dir)
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", LONGEST_NAME)
         self.recipe = recipe
@@ -173,8 +173,6 @@ class Federation:
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
         self._stop_asked = False
         self._conclude_asked = False
-        # (client, what) of the warnings that were logged in this run.
-        self._warned: set[tuple[str, str]] = set()
 
     def stop(self) -> None:
         """Ask the run to stop after the current round. It can be resumed."""
@@ -202,7 +200,6 @@ class Federation:
             with torch_threads(self.settings.threads), locked(self.run_dir):
                 done = self._open(resume)
                 self.facts = Facts(self.settings.samples, self.ledger.records)
-                self._warned.clear()
                 with Progress(self.rounds, done, self.strategy.name) as self.progress:
                     for number in range(done, self.rounds):
                         if self._conclude_asked:
@@ -227,16 +224,15 @@ class Federation:
             The number of rounds that are done.
         """
         clients = self._checked_clients()
-        ledger_path = self.run_dir / "ledger.jsonl"
-        if not resume and ledger_path.exists() and ledger_path.stat().st_size:
+        if not resume and resuming.begun(self.run_dir):
             raise FederationError(
                 f"{self.run_dir} holds a run: give --resume True, or another run_dir"
             )
         resuming.check_checkpoints([self.run_dir])
         checkpoint = self.checkpoints.load() if resume else None
-        self.ledger = Ledger(ledger_path)
+        self.ledger = Ledger(self.run_dir / "ledger.jsonl")
         if checkpoint is not None:
-            self._take_up(checkpoint, clients)
+            self._take_up(checkpoint)
             return checkpoint.round + 1
 
         opening = self._start(clients)
@@ -244,7 +240,8 @@ class Federation:
         self.run_id = secrets.token_hex(8)
         self.observer.run_started()
         self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
-        self.ledger.truncate(0)
+        if self.ledger.records:
+            self.ledger.truncate(0)
         self._record(opening)
         return 0
 
@@ -254,9 +251,6 @@ class Federation:
         clients = sorted(map(safe_name, self.transport.clients))
         if len({*clients, "best", "global"}) < len(clients) + 2:
             raise ConfigError(f"a client cannot be called twice, 'best' or 'global': {clients}")
-        unknown = sorted(set(settings.samples) - set(clients))
-        if unknown:
-            logger.warning("samples names %s, and the clients are now %s", unknown, clients)
         needed = max(strategy.min_clients, settings.min_clients)
         if len(clients) < needed:
             raise FederationError(
@@ -266,8 +260,8 @@ class Federation:
         size = min(settings.clients_per_round or len(clients), len(clients))
         if not strategy.min_clients <= size <= strategy.max_clients:
             raise ConfigError(
-                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} of the "
-                f"{len(clients)} clients in a round, and clients_per_round is now {size}: change it"
+                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} clients "
+                f"in a round, and clients_per_round is now {size}: change it"
             )
         return clients
 
@@ -286,7 +280,7 @@ class Federation:
         strategy.buffers = settings.buffers
         strategy.rounds_planned = self.rounds
         strategy.start(weights, clients, spec)
-        self._load_guards(self._guards_at_start)
+        self.guards = copy.deepcopy(self._guards_at_start)
 
         # The files of models lack what stays each client's own.
         withheld = {*spec.local, *(spec.buffers if settings.buffers == "local" else ())}
@@ -299,7 +293,7 @@ class Federation:
             self.run_dir.name, strategy, self.guards, clients, spec, weights, recorded
         )
 
-    def _take_up(self, checkpoint: Checkpoint, clients: Sequence[str]) -> None:
+    def _take_up(self, checkpoint: Checkpoint) -> None:
         """Go on after ``checkpoint``: its models and state, and the ledger's records until then.
 
         A run that has not ended goes on. One that has is extended where more rounds are asked for;
@@ -323,19 +317,14 @@ class Federation:
         is_over = ended and self.rounds <= planned
         if not ended and self.rounds < done:
             raise FederationError(
-                f"{self.run_dir} has {done} of {planned} rounds and has not ended, and now rounds "
-                f"is {self.rounds}: give rounds {planned} to go on, or {done} to end it here; "
-                f"earlier results: {[*map(str, resuming.kept_results(self.run_dir))]}"
+                f"{self.run_dir} has {done} of {planned} rounds, and now rounds is {self.rounds}: "
+                f"give {planned} to go on, or {done} to end it here"
             )
         resuming.check_same(self.run_dir, records[0], opening)
 
         if is_over:
             count += 1
             self.conclude()
-            trained = {client for record in records for client in record.get("clients", ())}
-            new = sorted(set(clients) - trained)
-            if new:
-                logger.warning("%s is finished, without %s: add rounds", self.run_dir, new)
         elif ended:
             kept = resuming.keep_result(self.run_dir, done)
             logger.warning("%s had ended, and goes on: its result is in %s", self.run_dir, kept)
@@ -347,12 +336,11 @@ class Federation:
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self.strategy.clients = sorted(self.ledger.records[done]["known_clients"])
         self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
-        self._load_guards(checkpoint.state["guards"])
+        for guard, state in zip(self.guards, checkpoint.state["guards"], strict=True):
+            guard.load_state_dict(state)
         # The best global model so far, whose file is there; an earlier end may have found it.
-        bests: list[Mapping[str, float]] = [checkpoint.state["best"]]
-        bests += resuming.best_at_earlier_ends(self.run_dir)
-        best = max(bests, key=lambda found: found.get("score", -math.inf))
-        self.models.best = dict(best)
+        bests = [checkpoint.state["best"], *resuming.best_at_earlier_ends(self.run_dir)]
+        self.models.best = max(bests, key=lambda found: found.get("score", -math.inf))
         self.run_id = checkpoint.state["run_id"]
         for record in self.ledger.records:
             self.observer.record_replayed(record)
@@ -446,7 +434,7 @@ class Federation:
         tried.result = play_round(strategy, tried.clients, partial(self._ask, tried))
         # Before anything of the round is stored.
         strategy.state_as_json()
-        require_finite(tried.result, strategy.weights, training_of(tried.exchanges))
+        require_finite(tried.result, strategy.weights)
         for trained in map(only_trained, tried.exchanges):
             if trained:
                 for guard in self.guards:
@@ -470,29 +458,22 @@ class Federation:
         )
         arrived = exchange.ask(self.transport, settings.timeout)
 
-        # What does not count, or differs from the facts, is logged once in a run.
-        news = []
         for id, dropped in arrived.dropped.items():
             client = arrived.requests[id].client
             for name, reason in dropped.items():
-                news.append((client, name, f"its {name!r} does not count: {reason}"))
+                logger.warning("client %s: its %r does not count: %s", client, name, reason)
         tried.digests.update(stated_digests(arrived))
         notes = self.facts.fix(arrived)
         for reply in arrived:
             # Without them the averaged model keeps what it had, unless another client sends some.
-            statistics = [n for n in arrived.start(reply) if n.endswith(STATISTICS)]
-            due = [name for name in strategy.spec.buffers if name in statistics]
-            unsent = [name for name in due if name not in (reply.buffers or {})]
+            due = [n for n in strategy.spec.buffers if n.endswith(STATISTICS)]
+            unsent = set(due) & arrived.start(reply).keys() - (reply.buffers or {}).keys()
             if reply.update is not None and unsent:
-                text = f"its reply lacks running statistics, such as {unsent[0]!r}: the average "
+                text = f"its reply lacks running statistics, such as {min(unsent)!r}: the average "
                 add_note(notes, reply.client, text + "does without them; send Reply.buffers")
         for client, note in notes.items():
             add_note(tried.notes, client, note)
-            news.append((client, note, note))
-        for client, what, text in news:
-            if (client, what) not in self._warned:
-                self._warned.add((client, what))
-                logger.warning("client %s: %s", client, text)
+            logger.warning("client %s: %s", client, note)
 
         replies, verdicts = guarded(arrived, self.guards, strategy.shares_nothing)
         for client, of_client in verdicts.items():
@@ -522,10 +503,7 @@ class Federation:
         end.exchanges = [Replies([], [], strategy.spec)]
         if settings.final:
             end = self._tried("the end", done, clients, lambda end: self._ask(end, requests))
-        scores, notes = closing_scores(end.exchanges[0], settings.final)
-        for client, note in notes.items():
-            logger.warning("client %s: %s", client, note)
-            add_note(end.notes, client, note)
+        scores = closing_scores(end.exchanges[0], settings.final)
         of_global = {
             client: found["global"] if "global" in found else found["own"]
             for client, found in scores.items()
@@ -547,11 +525,6 @@ class Federation:
                 pass
         except Exception as error:  # whatever a transport raises
             logger.warning("not every client was sent the last head of the ledger: %s", error)
-
-    def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Set what the guards remember, in their order."""
-        for guard, state in zip(self.guards, states, strict=True):
-            guard.load_state_dict(copy.deepcopy(dict(state)))
 
     def _record(self, record: Mapping[str, Any]) -> None:
         """Write a record to the ledger, and notify the observer."""

@@ -41,7 +41,7 @@ def shown_by(rounds_done: RoundsDone) -> Iterator[None]:
 
 
 class Progress(progress.Progress):
-    """Shows who answered, each round's scores and weights, and how long the rest will take.
+    """Shows who answered, each round's scores, and how long the rest will take.
 
     Args:
         rounds: rounds in all.
@@ -92,9 +92,6 @@ class Progress(progress.Progress):
             worst = min(scores, key=scores.__getitem__)
             mean = sum(scores.values()) / len(scores)
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
-        weights = played.result.aggregation
-        if all(isinstance(weight, float) for weight in weights.values()):
-            text += f"; weights {', '.join(f'{name} {weights[name]:.2f}' for name in weights)}"
         logger.info(text)
         self.update(self.bar, completed=done, news="")
         if self.shown_by is not None:

@@ -88,8 +88,6 @@ class RunSettings(Checked):
             loss.
         samples: site -> images of one local epoch that count, whatever it reports, such as
             `{'HK': 120}`; of any other site the first number that it reports counts.
-        most_samples: most images of one site in one local epoch; a reply with more is
-            refused.
         adapt_epochs: most epochs for which each site trains the model that it would use
             further at the end, and takes the best one if it gains more than its standard
             error; 0: no last mile.
@@ -134,7 +132,6 @@ class RunSettings(Checked):
     groups: Mapping[str, Sequence[str]] = setting({}, DATA, RECORDED, COMPARED, written=None)
     ranges: Mapping[str, Sequence[float]] = setting({}, SERVER, RECORDED, COMPARED)
     samples: Mapping[str, int] = setting({}, SERVER, RECORDED, COMPARED)
-    most_samples: int = setting(MOST_SAMPLES, SERVER, allowed="[1, inf)")
     adapt_epochs: int = setting(0, LAST_MILE, allowed="[0, inf)")
     adapt_rate: float = setting(3e-4, LAST_MILE, allowed="(0, 1)")
     adapt_fuse: bool = setting(False, LAST_MILE)
@@ -148,7 +145,7 @@ class RunSettings(Checked):
             allowed = f"[{self.min_clients}, inf)"
             check_value("clients_per_round", self.clients_per_round, "int", allowed)
         for client, number in self.samples.items():
-            check_value(f"samples of {client!r}", number, "int", f"[1, {self.most_samples}]")
+            check_value(f"samples of {client!r}", number, "int", f"[1, {MOST_SAMPLES}]")
         if self.adapt_fuse and not self.adapt_epochs:
             raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
 
@@ -176,7 +173,7 @@ class RunSettings(Checked):
         for name, limits in self.ranges.items():
             unit = MEASUREMENTS[name].range.unit if name in MEASUREMENTS else name
             ranges[name] = Range(unit, *limits)
-        return Expected(ranges, self.unasked, self.most_samples)
+        return Expected(ranges, self.unasked)
 
     @property
     def last_mile(self) -> dict[str, float]:

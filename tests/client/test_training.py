@@ -97,8 +97,8 @@ def test_what_the_client_cannot_do_and_weights_of_another_network_are_refused_by
     sizes = (tuple(swapped.shape), tuple(weights[name].shape))
     for words, given, names, context in (
         # With local_norm the normalisation layers stay at the site, and nothing else.
-        (("alder", "lack", name), lacking, (), {"local_norm": 1.0}),
-        (("alder", "lack", norm), without_norm, (), {}),
+        (("alder", name), lacking, (), {"local_norm": 1.0}),
+        (("alder", norm), without_norm, (), {}),
         (("alder", name, *sizes), {**weights, name: swapped}, (), {}),
         (("beauty",), weights, ("beauty",), {}),
         (("gsam_alpha", "sam_rho"), weights, (), {"gsam_alpha": 0.1}),

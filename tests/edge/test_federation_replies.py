@@ -125,13 +125,13 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: P
 # --- models that are not finite
 
 
-def test_a_round_without_a_finite_model_fails_with_tensor_and_client_and_leaves_nothing(
+def test_a_round_without_a_finite_model_fails_with_the_tensor_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     """B's update of round 1 is not finite, and no guard looks at it."""
     settings: dict[str, Any] = {"guards": (), "record_updates": True}
     poisoned = changing(trained_by_b_in_round_1, update={"w": vector([-math.inf, -1.0])})
-    with pytest.raises(FederationError, match="round 1.*'w'.*'B'"):
+    with pytest.raises(FederationError, match="round 1.*'w'"):
         federation(tmp_path / "parts", FedAvg(), poisoned, **settings).run()
     records = read_ledger(ledger_file(tmp_path / "parts"))
     assert [record["kind"] for record in records] == ["start", "round"]

@@ -145,8 +145,7 @@ def test_every_measurement_is_taken_at_its_limits_and_dropped_beyond(tmp_path: P
         beyond[name] = (out, Estimate(out), {"mean": allowed.most, "gland": out})[number % 3]
     usable, _, dropped = taken(tmp_path, {"A": inside, "B": beyond}, tuple(MEASUREMENTS))
     assert usable["A"] == set(inside) and "A" not in dropped
-    # The record lists some of them, and how many more.
-    assert usable["B"] == set() and set(dropped["B"]) - {"..."} <= set(beyond)
+    assert usable["B"] == set() and set(dropped["B"]) == set(beyond)
 
 
 MALFORMED: dict[str, Any] = {
@@ -176,22 +175,20 @@ def test_what_is_no_number_estimate_or_mapping_with_a_mean_is_not_used(tmp_path:
 
 
 def test_names_and_numbers_of_values_are_bounded(tmp_path: Path) -> None:
-    """A record lists a bounded number of what was dropped, in printable names."""
     many = {"mean": 0.5, **{str(number): 0.5 for number in range(20_000)}}
-    sent: dict[str, dict[Any, Any]] = {
-        "unasked": {"score": 0.5, "accuracy": 0.9},
+    refused: dict[str, dict[Any, Any]] = {
         "odd name": {"score": 0.5, "a\nb\x1b[31m\ud800": 0.5},
         "odd part": {"score": {"mean": 0.5, "a\nb": 0.5}},
         "bomb": {"score": many},
         "many": {"score": 0.5, **{f"made up {number}": 0.5 for number in range(20_000)}},
+    }
+    sent = {
+        **refused,
+        "unasked": {"score": 0.5, "accuracy": 0.9},
         "endless": {"score": Estimate(0.5, 0.1, 10**400)},
     }
     usable, not_finite, dropped = taken(tmp_path, sent)
-    for name in ("unasked", "odd name", "many"):
-        assert usable[name] == {"score"} and dropped[name], name
-    for name in ("odd part", "bomb", "endless"):
-        assert usable[name] == set(), name
-        assert "score" in {*dropped.get(name, {}), *not_finite.get(name, ())}
-    assert len(dropped["many"]) < 100
-    for of_client in dropped.values():
-        assert all(name.isprintable() and len(name) < 400 for name in of_client)
+    assert not any(usable[name] for name in refused)
+    assert usable["unasked"] == {"score"} and set(dropped["unasked"]) == {"accuracy"}
+    assert usable["endless"] == set()
+    assert "score" in {*dropped.get("endless", {}), *not_finite.get("endless", ())}

@@ -398,10 +398,10 @@ NEEDS_MORE = {
 
 
 @pytest.mark.parametrize("more", NEEDS_MORE)
-def test_a_strategy_that_needs_more_is_refused_by_name(more: str) -> None:
+def test_a_strategy_that_needs_more_is_refused_by_name(more: str, begun: Begun) -> None:
     strategy = NEEDS_MORE[more]
     with refused(strategy.name, by=ConfigError):
-        FairFLAggregator(strategy)
+        begun(strategy).round(results(0))
 
 
 def test_a_job_of_nvflares_recipe_keeps_the_aggregators_arguments(tmp_path: Path) -> None:

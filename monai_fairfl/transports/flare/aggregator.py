@@ -9,11 +9,8 @@ next. So its guards, ledger and checkpoints are those of any federation.
 
 from __future__ import annotations
 
-import copy
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +29,13 @@ from nvflare.app_opt.pt.fedce import FedCEConstants
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import guards_of
 from monai_fairfl.messages import UNDECLARED, ModelSpec, Reply, Request
-from monai_fairfl.replies import Replies
-from monai_fairfl.run.ledger import number_in
+from monai_fairfl.replies import weights_of_model
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.strategies import FedCE, Parts, Strategy, compose
-from monai_fairfl.strategies.base import play_round
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Start, config_of_shipped
 from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare.wire import tensors_of
-
-logger = logging.getLogger(__name__)
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -92,8 +85,8 @@ class FairFLAggregator(ModelAggregator):
         parts: of the strategy; NVFlare writes them into a job.
 
     Raises:
-        ConfigError: when the strategy needs more than this workflow has, or a guard is unknown; it
-            is named.
+        ConfigError: when a guard is unknown; and in the first round, when the strategy needs more
+            than this workflow has. It is named.
     """
 
     def __init__(
@@ -116,7 +109,6 @@ class FairFLAggregator(ModelAggregator):
         self.federation["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation["ranges"]}
         self.federation["guards"] = config_of_shipped(self.federation.get("guards"))
         self.parts = strategy.exchanged if strategy.exchanged != Parts() else None
-        require_one_exchange(strategy)
 
         # What the clients were sent, and its tensors; their results.
         self._task: Any = None
@@ -162,6 +154,8 @@ class FairFLAggregator(ModelAggregator):
                 "NVFlare's FedAvgRecipe, whose workflow shows it the model"
             )
         self._history = self._run()
+        if self.strategy.rewards:
+            raise self._needs_more("a model of its own for every client")
         model: dict[str, Any] = dict(self.strategy.weights)
         if any(isinstance(value, np.ndarray) for value in self._task.params.values()):
             model = {name: tensor.numpy() for name, tensor in model.items()}
@@ -177,9 +171,15 @@ class FairFLAggregator(ModelAggregator):
 
     def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Yield what the clients sent, as replies to the requests."""
-        if requests[0].task != "train":
-            # The run has ended: no script takes the last head of the ledger.
+        if "ended" in requests[0].context:
+            # No script takes the last head of the ledger.
             return
+        # Ids go on over the exchanges of a round.
+        if requests[0].id or requests[0].task != "train":
+            raise self._needs_more("more than one training in a round")
+        own = requests[0].context.keys() - {"previous_weight"}
+        if own:
+            raise self._needs_more(f"another training ({', '.join(sorted(own))})")
         assert self._federation is not None
         # The next round is of the workflow's next model.
         self._federation.stop()
@@ -197,6 +197,13 @@ class FairFLAggregator(ModelAggregator):
 
     def close(self) -> None:
         """Do nothing: the workflow goes on."""
+
+    def _needs_more(self, what: str) -> ConfigError:
+        """The error of a strategy that this workflow cannot play."""
+        return ConfigError(
+            f"{self.strategy.name} needs {what}, and NVFlare's FedAvg workflow sends one model to "
+            "all and asks once a round: use FairFLRecipe(bundle=...)"
+        )
 
     def _run(self, conclude: bool = False) -> History:
         """Play one round, of the results that have come; or conclude the run."""
@@ -252,24 +259,22 @@ class FairFLAggregator(ModelAggregator):
     def _mean_metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
         """Return the clients' metrics, averaged with the weights of the round.
 
-        Only numbers that passed the check of measurements count. Weights by layer average no
-        metrics: then each client counts the same.
+        Only numbers that passed the check of measurements count.
 
         Args:
             record: of the round.
         """
         means = {}
+        weights = weights_of_model(record["aggregation"])
         sent = {str(name) for model in self._models.values() for name in model.metrics or {}}
         for name in sorted(sent):
-            numbers, weights = [], []
+            numbers = {}
             for client, measured in record["measurements"].items():
-                number = number_in(measured.get(name))
-                if number is not None:
-                    numbers.append(number)
-                    weight = number_in(record["aggregation"].get(client, 1.0))
-                    weights.append(max(weight or 0.0, 1e-12))
+                if client in weights and name in measured:
+                    numbers[client] = measured[name]
             if numbers:
-                means[name] = float(np.average(numbers, weights=weights))
+                of_clients = [max(weights[client], 1e-12) for client in numbers]
+                means[name] = float(np.average(list(numbers.values()), weights=of_clients))
         return means
 
     def _reply(self, request: Request) -> Reply:
@@ -334,60 +339,3 @@ def _number(value: Any) -> float:
         return float(value) if not isinstance(value, str) else math.nan
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return math.nan
-
-
-def require_one_exchange(strategy: Strategy) -> None:
-    """Refuse a strategy that asks for more than one training a round, of one model for all.
-
-    Whether it does shows in a trial round on a model of two numbers.
-
-    Raises:
-        ConfigError: naming the strategy and what is in its way.
-
-    >>> from monai_fairfl.strategies import FedLWR
-    >>> require_one_exchange(FedLWR())
-    Traceback (most recent call last):
-    ...
-    monai_fairfl.errors.ConfigError: FedLWR asks for more than one training in a round, and ...
-    """
-    trial = copy.deepcopy(strategy)
-    trial.rounds_planned = 2
-    # The layer bears the name of the strategy's output layer.
-    layer = getattr(trial, "output_layer", None) or "layer"
-    name = f"{layer}.weight"
-    spec = ModelSpec((name,), layers={name: layer})
-    clients = [f"client {number}" for number in range(max(2, trial.min_clients))]
-    asked: list[Request] = []
-
-    def answer(requests: list[Request]) -> Replies:
-        numbered = [replace(request, id=number) for number, request in enumerate(requests)]
-        asked.extend(numbered)
-        replies = []
-        for request in numbered:
-            update = {name: torch.tensor([[1.0], [1.0 + request.id]])}
-            measured = dict.fromkeys(request.measure, 0.5)
-            replies.append(request.reply(update, 1, measurements=measured))
-        return Replies(replies, numbered, spec)
-
-    own_models = False
-    try:
-        trial.start({name: torch.zeros(2, 1)}, clients, spec)
-        own_models = play_round(trial, clients, answer).rewards is not None
-    except ConfigError:
-        raise
-    except Exception:  # it cannot train such a model
-        logger.debug("%s cannot be tried on two numbers", strategy.name, exc_info=True)
-    context = {key for request in asked for key in request.context} | set(trial.exchanged.training)
-    tasks = [request.task for request in asked]
-    is_more = len(tasks) > len(clients) or "measure" in tasks
-    problems = {
-        "asks for more than one training in a round": is_more,
-        f"asks for another training ({', '.join(sorted(context))})": context - {"previous_weight"},
-        "sends every client a model of its own": own_models,
-    }
-    for problem, holds in problems.items():
-        if holds:
-            raise ConfigError(
-                f"{strategy.name} {problem}, and NVFlare's FedAvg workflow sends one model to all "
-                "and asks once a round: use FairFLRecipe(bundle=...), whose sites can do more"
-            )

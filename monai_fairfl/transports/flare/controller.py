@@ -125,23 +125,33 @@ class FairFLController(ModelController):
                 shutil.copytree(folder, results, ignore=left_out, dirs_exist_ok=True)
 
     def _show(self, record: Mapping[str, Any]) -> None:
-        """Hand the points of a record to NVFlare's receivers of metrics.
+        """Hand a round's measurements and weights to NVFlare's receivers of metrics.
 
-        A site's point goes to them as if the site had sent it, a mean as the server's own. MLflow's
-        receiver has curves of sites only; TensorBoard's and Weights & Biases' have the means, too.
+        They come to them as if the sites had sent them.
         """
-        for site, tag, value, step in curve_points(record):
-            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
-            data = dxo.to_shareable()
-            # An event that came in is not sent to any site.
-            data.set_header(FedEventHeader.DIRECTION, "in")
-            # A component's own fire_event is always local, so the engine fires it.
-            with self.engine.new_context() as fl_ctx:
-                sender = site or fl_ctx.get_identity_name()
-                data.set_peer_props({ReservedKey.IDENTITY_NAME: sender})
-                fl_ctx.set_prop(FLContextKey.EVENT_SCOPE, EventScope.FEDERATION, sticky=False)
-                fl_ctx.set_prop(FLContextKey.EVENT_DATA, data, sticky=False)
-                self.engine.fire_event(f"fed.{ANALYTIC_EVENT_TYPE}", fl_ctx)
+        if record["kind"] != "round":
+            return
+        points = [("aggregation_weight", record["aggregation"])]
+        points.append(("contribution", record["contributions"]))
+        for site, measured in record["measurements"].items():
+            points += [(name, {site: value}) for name, value in measured.items()]
+        for tag, of_sites in points:
+            for site, value in of_sites.items():
+                # A value by layer is no point.
+                if number_in(value) is not None:
+                    self._show_point(tag, site, number_in(value), record["round"])
+
+    def _show_point(self, tag: str, site: str, value: float | None, step: int) -> None:
+        dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
+        data = dxo.to_shareable()
+        # An event that came in is not sent to any site.
+        data.set_header(FedEventHeader.DIRECTION, "in")
+        data.set_peer_props({ReservedKey.IDENTITY_NAME: site})
+        # A component's own fire_event is always local, so the engine fires it.
+        with self.engine.new_context() as fl_ctx:
+            fl_ctx.set_prop(FLContextKey.EVENT_SCOPE, EventScope.FEDERATION, sticky=False)
+            fl_ctx.set_prop(FLContextKey.EVENT_DATA, data, sticky=False)
+            self.engine.fire_event(f"fed.{ANALYTIC_EVENT_TYPE}", fl_ctx)
 
     def broadcast(self, task: Task, *arguments: Any, **options: Any) -> None:
         """Schedule a task so that a site may ask for it twice.
@@ -247,41 +257,3 @@ class _LostClients(logging.Handler):
         text = record.getMessage()
         if any(words in text for words in LOST):
             self.lost = text
-
-
-def curve_points(record: Mapping[str, Any]) -> Iterator[tuple[str, str, float, int]]:
-    """Yield (site, tag, value, step) of everything in a ledger's record that belongs to a curve.
-
-    A tag is the name of a measurement, ``aggregation_weight`` or ``contribution``. At the end of a
-    run it is ``final_`` and a measurement's name, of the model that the site would use, at step 0.
-    ``TAG/mean`` is of no site. Weights by layer, which are no numbers, make no curve.
-
-    >>> record = {"kind": "round", "round": 1, "aggregation": {}, "contributions": {"elm": 0.4}}
-    >>> record["measurements"] = {"elm": {"global_score": {"mean": 0.5, "gland": 0.5}}}
-    >>> for point in curve_points(record):
-    ...     print(point)
-    ('elm', 'contribution', 0.4, 1)
-    ('', 'contribution/mean', 0.4, 1)
-    ('elm', 'global_score', 0.5, 1)
-    ('', 'global_score/mean', 0.5, 1)
-    """
-    curves: dict[str, dict[str, Any]] = {}
-    step, begins = 0, "final_"
-    measured = {site: models.get("own", {}) for site, models in record.get("scores", {}).items()}
-    if record["kind"] == "round":
-        step, begins, measured = record["round"], "", record["measurements"]
-        curves["aggregation_weight"] = record["aggregation"]
-        curves["contribution"] = record["contributions"]
-    for site, values in measured.items():
-        for name, value in values.items():
-            curves.setdefault(f"{begins}{name}", {})[site] = value
-
-    for tag, values in curves.items():
-        numbers = []
-        for site, value in values.items():
-            number = number_in(value)
-            if number is not None:
-                numbers.append(number)
-                yield site, tag, number, step
-        if numbers:
-            yield "", f"{tag}/mean", sum(numbers) / len(numbers), step

@@ -40,19 +40,11 @@ def allowed(kit: str | Path, also: Sequence[str] = (), add: bool = False) -> boo
             goes in too. Restart the server or client afterwards.
 
     Raises:
-        ConfigError: when there is no policy, or the kit is of another kind.
+        ConfigError: when there is no policy, or the kit is of a person, who runs no job.
     """
-    startup, own = Path(kit) / "startup", Path(kit) / "local" / OWN_POLICY
-    if (startup / "fed_admin.json").exists():
-        raise ConfigError(
-            f"{kit} is the kit of a person who submits jobs, and runs none: give the kit of the "
-            "server or of a site"
-        )
-    if also and (startup / "fed_client.json").exists():
-        raise ConfigError(
-            f"{kit} is the kit of a site, and only the server runs {', '.join(also)}: leave out "
-            "--also here, or give the server's kit"
-        )
+    own = Path(kit) / "local" / OWN_POLICY
+    if (Path(kit) / "startup" / "fed_admin.json").exists():
+        raise ConfigError(f"{kit} is the kit of a person: give that of the server or of a site")
     file = own if own.exists() else own.with_name(f"{OWN_POLICY}.default")
     try:
         policy = object_of_json(file.read_bytes())

@@ -55,9 +55,6 @@ PLAIN = "fairfl"
 TENSORS = "safetensors"
 """Name of the one array of a record with tensors: all of them together, in this format."""
 
-TYPES = {"train": MessageType.TRAIN, "measure": MessageType.EVALUATE}
-"""A request's task -> the type of Flower's message."""
-
 NO_LIMIT = 30 * 24 * 3600.0
 """Seconds that a message lives where an exchange has no time limit; Flower's own are 12 hours."""
 SECONDS_BETWEEN_PULLS = 0.5
@@ -152,8 +149,8 @@ class FlowerTransport:
             numbers: list[str] = []
             if request.client in nodes:
                 content = content_of(packed_request(request, self.rounds))
-                node, kind = nodes[request.client], TYPES[request.task]
-                message = Message(content, node, kind, ttl=time_to_live)
+                node = nodes[request.client]
+                message = Message(content, node, MessageType.TRAIN, ttl=time_to_live)
                 numbers = [number for number in self.grid.push_messages([message]) if number]
             if numbers:
                 sent[numbers[0]] = request
@@ -277,7 +274,6 @@ def answering_app(site_of: Callable[[Message, Context], Site]) -> ClientApp:
         return Message(content_of(packed_reply(reply)), reply_to=message)
 
     app.train()(answer)
-    app.evaluate()(answer)
     return app
 
 

@@ -17,11 +17,11 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.errors import in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.server.progress import shown_by
 from monai_fairfl.transports.in_process import Client, Clients
-from monai_fairfl.transports.workers.process import Worker, news, packed, say
+from monai_fairfl.transports.workers.process import Worker, news, say
 from monai_fairfl.utils.terminal import stopping_on_signals
 
 logger = logging.getLogger(__name__)
@@ -71,22 +71,11 @@ class WorkerClients:
     >>> makers = {site: partial(FairMonaiAlgo, "bundle", f"states/{site}") for site in "AB"}
     >>> WorkerClients(makers, {"A": 0, "B": 1}).clients
     ['A', 'B']
-
-    Raises:
-        ConfigError: when a client cannot be made in another process.
     """
 
     def __init__(self, clients: Mapping[str, Callable[[], Client]], places: Mapping[str, int]):
         self.clients: Sequence[str] = sorted(clients)
         self._makers = dict(clients)
-        for name, make in clients.items():
-            try:
-                packed(make)
-            except Exception as error:  # pickle raises several kinds
-                raise ConfigError(
-                    f"client {name!r} cannot be made in a worker process ({in_words(error)}): make "
-                    "it by a function of a module and plain values, or use jobs=1"
-                ) from error
         self._places = dict(places)
         # Number of a worker -> that worker, from when it is first needed.
         self._workers: dict[int, Worker] = {}

@@ -19,7 +19,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -126,10 +125,6 @@ class Worker:
             if code == -signal.SIGKILL:
                 why = "SIGKILL, for want of memory? Fewer jobs need less"
             return "ended", f"its worker process ended with status {code}: {why}"
-        if kind == "warning":
-            text, category, file, line = value
-            warnings.warn_explicit(text, category, file, line, registry=_WARNED)
-            return None
         if kind == "log":
             logger = logging.getLogger(value.name)
             if logger.isEnabledFor(value.levelno):
@@ -155,10 +150,6 @@ class Worker:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
-
-
-_WARNED: dict[Any, Any] = {}
-"""What workers warned of, so that every warning is shown once, and not by each of them."""
 
 
 def news(workers: Iterable[Worker]) -> Iterator[tuple[Worker, str, Any]]:
@@ -279,16 +270,12 @@ def _end_with_parent() -> None:
 def _show_there() -> None:
     """Let the process that has started this one show what is logged here, and warned of."""
     log = QueueHandler(SimpleNamespace(put_nowait=partial(say, "log")))
-    usual = warnings.showwarning
-
-    def warned(text: Any, category: Any, file: str, line: int, *rest: Any) -> None:
-        say("warning", (str(text), category, file, line))
 
     def show_here() -> None:
         logging.getLogger().removeHandler(log)
-        warnings.showwarning = usual
+        logging.captureWarnings(False)
 
     logging.getLogger().addHandler(log)
-    warnings.showwarning = warned  # type: ignore[assignment]
+    logging.captureWarnings(True)
     # For a process that this one forks, to load images.
     os.register_at_fork(after_in_child=show_here)
