@@ -18,7 +18,6 @@ CITATION = ROOT / "CITATION.cff"
 
 REPORT = ["jinja2>=3.1.2", "matplotlib>=3.8"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
-TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
 # whose small data the controls of experiments/ train on
 EXPERIMENTS = ["scikit-learn"]
@@ -130,7 +129,6 @@ setup(
     ],
     extras_require={
         "report": REPORT,
-        "tracking": TRACKING,
         "nvflare": NVFLARE,
         "flower": FLOWER,
         "dicom": DICOM,
@@ -154,7 +152,6 @@ setup(
             *TESTS,
             *REPORT,
             *DICOM,
-            *TRACKING,
             *ONNX,
             *EXPERIMENTS,
             *DOCS,

@@ -672,9 +672,6 @@ class Reply:
         error: why the client could not answer. The server then ignores all other fields.
         digest: SHA-256 of update and buffers as the client sent them, 64 hexadecimal digits, for
             the ledger. Empty: the client states none.
-        state_round: the earlier round whose state (optimizer, own tensors) the training went on
-            from; -1: there was no state; ``None``: the client does not state it. The ledger notes
-            a client that lost its state.
         precision: ``"bfloat16"`` or ``"float32"``, in which the network was trained, where the
             client's hardware chose it; empty: it did not.
 
@@ -696,7 +693,6 @@ class Reply:
     round: int = -1
     error: str | None = None
     digest: str = ""
-    state_round: int | None = None
     precision: str = ""
 
 

@@ -643,18 +643,17 @@ class Replies(list[Reply]):
             start: the model that the steps are added to; ``None``: what the clients started from.
             scale: factor of each update, shape (N,); 1 when ``None``.
         """
-        factors = torch.as_tensor(np.ones(len(self)) if scale is None else scale)
         found: dict[str, torch.Tensor] = {}
         for name in self.spec.parameters:
-            updates = torch.stack([update[name].flatten() for update in self.updates])
-            values = (factors[:, None] * updates).to(updates.dtype)
-            shape = self.updates[0][name].shape
+            values = torch.stack([update[name] for update in self.updates])
+            if scale is not None:
+                factors = torch.as_tensor(scale).view(-1, *[1] * (values.ndim - 1))
+                values = (factors * values).to(values.dtype)
             origin = self._common_start(name) if start is None else start[name]
             if origin is None:
-                starts = torch.stack([self.start(reply)[name].flatten() for reply in self])
-                origin = torch.zeros(shape, dtype=starts.dtype)
+                starts = torch.stack([self.start(reply)[name] for reply in self])
+                origin = torch.zeros_like(starts[0])
                 values = starts.to(values.dtype) + values
-            values = values.view(len(self), *shape)
             class_axis = None if self.labelled is None else self.spec.class_axis(name)
             if self.labelled is None or class_axis is None:
                 step = reduce(values)

@@ -30,7 +30,6 @@ from monai_fairfl.run.checkpoint import Checkpoints, read_checkpoint
 from monai_fairfl.run.ledger import digest_of, no_record_in, read_ledger, read_ledger_and_heads
 from monai_fairfl.run.recorded_updates import is_recorded, recorded_round
 from monai_fairfl.run.records import DIGEST
-from monai_fairfl.run.resuming import kept_results
 
 logger = logging.getLogger(__name__)
 
@@ -346,15 +345,6 @@ def check_files(run_dir: str | Path) -> Files:
             problems.append(text)
         elif unlike:
             notes.append(f"{text}, as after a privacy filter: their inner products were compared")
-    for earlier in kept_results(run_dir):
-        # A crash may have cut the copy short.
-        if (earlier / "ledger.jsonl").exists():
-            try:
-                found = check_files(earlier)
-            except FederationError as error:
-                found = Files(0, [str(error)])
-            checked += found.checked
-            problems += [f"{earlier.name}: {problem}" for problem in found.problems]
     return Files(checked, tuple(problems), tuple(notes))
 
 
@@ -377,7 +367,6 @@ def _files(
     for record in rounds:
         rewards.append(record["rewards"] or (rewards[-1] if rewards else {}))
 
-    # A run that goes on has models of its earlier end.
     named: dict[str, Sequence[object]] = {"global": models, "best": models}
     own = rewards
     if ends:

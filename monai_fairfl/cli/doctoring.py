@@ -31,7 +31,7 @@ from monai_fairfl.utils.terminal import warnings_as_notes
 
 PACKAGE = "monai-fairfl"
 
-EXTRAS = ("report", "nvflare", "flower", "dicom", "onnx", "tracking")
+EXTRAS = ("report", "nvflare", "flower", "dicom", "onnx")
 """Extras for users."""
 
 GIB = 2**30

@@ -24,7 +24,7 @@ from monai_fairfl.messages import to_json
 from monai_fairfl.report import as_text, collect, write_report
 from monai_fairfl.report.write import failures_of
 from monai_fairfl.run.checkpoint import Schedule
-from monai_fairfl.run.resuming import SETTINGS, ended, kept_results, recorded_config
+from monai_fairfl.run.resuming import SETTINGS, ended, recorded_config
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.tables import text_of_table
 
@@ -60,10 +60,9 @@ def verify(args: argparse.Namespace) -> Answer:
     if args.what_if:
         return _what_if(args)
 
-    # Heads and receipts are of the run, not of what it was before it was extended.
     folder = Path(args.run_dir)
-    inner = {file.parent for file in folder.glob("*/ledger.jsonl")} - {*kept_results(folder)}
-    paths = collect.find_runs([folder, *sorted(inner)])
+    inner = sorted(file.parent for file in folder.glob("*/ledger.jsonl"))
+    paths = collect.find_runs([folder, *inner])
     if args.head and len(paths) > 1:
         raise ConfigError(f"a head is of one run: name its folder, one of {[*map(str, paths)]}")
     receipts = [receipt for file in args.receipt for receipt in audit.read_receipts(file)]

@@ -379,7 +379,6 @@ class FairMonaiAlgo(MonaiAlgo):
             num_steps=counts.steps,
             # Empty: every channel is labelled, as at most sites.
             labelled=() if all(counts.labelled) else counts.labelled,
-            state_round=task.newest,
             precision=getattr(self.trainer.inferer, "precision", ""),
         )
 

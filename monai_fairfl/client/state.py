@@ -186,29 +186,29 @@ class Task:
         # Number of a round -> the state after it, each read once.
         self._after = cache(partial(states.load, request.run))
         # Rounds up to this one, newest first.
-        stored = states.before(request.run, request.round + 1)
-        self._has_present = request.round in stored
-        self._earlier = [number for number in stored if number < request.round]
-        self.newest = self._earlier[0] if self._earlier else -1
+        self._stored = states.before(request.run, request.round + 1)
+        self._earlier = [number for number in self._stored if number < request.round]
 
     @property
     def state(self) -> dict[str, Any] | None:
         """The newest state of an earlier round."""
-        return self._after(self.newest) if self._earlier else None
+        return self._after(self._earlier[0]) if self._earlier else None
 
     @property
     def previous(self) -> Weights | None:
         """The model trained in the previous round, exactly that one."""
-        is_previous = self._earlier and self.newest == self.request.round - 1
-        return self._after(self.newest)["local"] if is_previous else None
+        return self._local(self.request.round - 1)
 
     @property
     def present(self) -> Weights | None:
         """The model trained in this round."""
-        return self._after(self.request.round)["local"] if self._has_present else None
+        return self._local(self.request.round)
 
     @property
     def personal(self) -> dict[str, Any] | None:
         """The newest state of the personal model; a round without one does not end it."""
         states = (self._after(number) for number in self._earlier)
         return next((state["personal"] for state in states if "personal" in state), None)
+
+    def _local(self, number: int) -> Weights | None:
+        return self._after(number)["local"] if number in self._stored else None

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a federation saves beside its ledger: checkpoints, models for inference, its schedule.
 
-Each checkpoint is written whole or not at all. Where the newest one was damaged later, the previous
-one is used.
+Each checkpoint is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -46,29 +45,22 @@ NAME = re.compile(r"round-([0-9]+)")
 """Of a checkpoint's folder."""
 
 
-class NotWhole(FederationError):
-    """What a run has stored is damaged."""
-
-
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Tell what is damaged from what the system cannot read at present, and name it.
+    """Name what cannot be read inside.
 
     Raises:
-        NotWhole: when it is damaged.
-        FederationError: when it may be whole.
+        FederationError: when it cannot.
     """
     try:
         yield
     except (FairFLError, MemoryError):
         raise
     except Exception as error:  # whatever a reader raises of what is not in its form
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            raise FederationError(
-                f"{what} cannot be read ({error}), though it may be whole: mend the cause, such as "
-                "a missing permission, and try again"
-            ) from error
-        raise NotWhole(f"{what} is damaged ({error!r}): restore it from a copy") from error
+        raise FederationError(
+            f"{what} is damaged or cannot be read ({error!r}): restore it from a copy, or mend the "
+            "cause, such as a missing permission"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -106,10 +98,7 @@ class Checkpoints:
     ...     for number in range(3):
     ...         checkpoints.save(Checkpoint(number, {}))
     ...     [path.name for path in checkpoints.newest_first()]
-    ...     (checkpoints.newest_first()[0] / "strategy.json").unlink()
-    ...     checkpoints.load().round
     ['round-0002', 'round-0001']
-    1
     """
 
     folder: Path
@@ -129,32 +118,13 @@ class Checkpoints:
             shutil.rmtree(folder)
 
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; ``None`` when there is none at all.
-
-        Newer ones, which are not whole, are deleted: their rounds are played again.
+        """The newest checkpoint; ``None`` when there is none.
 
         Raises:
-            FederationError: when there are checkpoints and none is whole; or when one cannot be
-                read at present, though it may be whole.
+            FederationError: when it is damaged, or cannot be read at present.
         """
-        damaged = {}
-        for folder in self.newest_first():
-            try:
-                checkpoint = read_checkpoint(folder)
-            except NotWhole as error:
-                damaged[folder] = error
-                logger.warning("%s; the previous one is used", error)
-                continue
-            for newer in damaged:
-                shutil.rmtree(newer)
-            return checkpoint
-        if damaged:
-            problems = [f"{folder.name}: {error.__cause__}" for folder, error in damaged.items()]
-            raise FederationError(
-                f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Begin the run "
-                "again in another run_dir"
-            )
-        return None
+        folders = self.newest_first()
+        return read_checkpoint(folders[0]) if folders else None
 
     def newest_first(self) -> list[Path]:
         """The folders of all checkpoints, whole or not."""
@@ -170,8 +140,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """One checkpoint, each file checked against the manifest.
 
     Raises:
-        NotWhole: when it is not what was written.
-        FederationError: when the system cannot read it at present.
+        FederationError: when it is not what was written, or cannot be read.
     """
     with reading(f"checkpoint {folder}"):
         manifest = object_of_json((folder / MANIFEST).read_bytes())

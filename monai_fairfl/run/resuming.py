@@ -9,14 +9,13 @@ settings and cases.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
-from monai_fairfl.run.checkpoint import SCHEDULE, Checkpoints
+from monai_fairfl.run.checkpoint import Checkpoints
 from monai_fairfl.run.ledger import count_rounds, read_ledger
 from monai_fairfl.utils.arguments import Checked, one_or_several, setting
 from monai_fairfl.utils.named_classes import made
@@ -231,49 +230,6 @@ def check_same(
             f"(--quick of monai-fairfl train sets overrides), or choose another run_dir "
             f"{FOR_TRAIN}. Where the same data only moved, correct its folder in settings.json"
         )
-
-
-# ---- the result of a finished run that goes on for more rounds
-
-ENDED = "ended-"
-"""Begins the name of its folder; the longer run replaces the closing scores and the models."""
-
-
-def keep_result(run_dir: Path, rounds: int) -> Path:
-    """Copy the ledger, the schedule and the models of a run that has ended.
-
-    Args:
-        run_dir: of the run.
-        rounds: number of its rounds.
-
-    Returns:
-        The folder of the copies. An earlier copy after as many rounds is replaced: a crash may have
-        cut it short.
-    """
-    folder = run_dir / f"{ENDED}{rounds:04d}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    if (run_dir / "models").exists():
-        shutil.copytree(run_dir / "models", folder / "models")
-    # The ledger goes last: by it the folder is a run.
-    for name in (SCHEDULE, "ledger.jsonl"):
-        shutil.copy2(run_dir / name, folder / name)
-    return folder
-
-
-def kept_results(run_dir: Path) -> list[Path]:
-    """The folders of the results that a run had before it went on, in order."""
-    return sorted(run_dir.glob(f"{ENDED}*"))
-
-
-def best_at_earlier_ends(run_dir: Path) -> list[Mapping[str, float]]:
-    """Round and score of the best global model, as each earlier end of a run names it.
-
-    The end itself may have found it, after the last checkpoint was written.
-    """
-    # A crash may have cut a copy short.
-    ends = [records_of(folder)[-1:] for folder in kept_results(run_dir)]
-    return [end["best"] for last in ends for end in last if end["kind"] == "end" and end["best"]]
 
 
 # ---- digests of cases: they show that images or labels changed since a run was begun

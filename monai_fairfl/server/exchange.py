@@ -102,11 +102,6 @@ class Exchange:
         # Client that answered what it was not asked -> that in words.
         foreign: dict[str, str] = {}
         for reply in transport.ask(self.requests, timeout):
-            if not isinstance(reply, Reply):
-                logger.warning(
-                    "the transport brought a %s, no Reply: ignored", type(reply).__name__
-                )
-                continue
             client = reply.client
             request = next((one for one in self.requests if one.id == reply.id), None)
             if request is None or request.client != client:

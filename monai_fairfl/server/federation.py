@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import math
 import random
 import secrets
 import time
@@ -296,8 +295,7 @@ class Federation:
     def _take_up(self, checkpoint: Checkpoint) -> None:
         """Go on after ``checkpoint``: its models and state, and the ledger's records until then.
 
-        A run that has not ended goes on. One that has is extended where more rounds are asked for;
-        else it is over, and only closes again.
+        A run that has ended is over.
         """
         # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
         # end of the run.
@@ -314,7 +312,8 @@ class Federation:
             )
         planned = checkpoint.state["rounds"]
         ended = [record["kind"] for record in records[count:]] == ["end"]
-        is_over = ended and self.rounds <= planned
+        if ended and self.rounds > planned:
+            raise FederationError(f"{self.run_dir} has ended: choose another run_dir to train on")
         if not ended and self.rounds < done:
             raise FederationError(
                 f"{self.run_dir} has {done} of {planned} rounds, and now rounds is {self.rounds}: "
@@ -322,28 +321,21 @@ class Federation:
             )
         resuming.check_same(self.run_dir, records[0], opening)
 
-        if is_over:
-            count += 1
-            self.conclude()
-        elif ended:
-            kept = resuming.keep_result(self.run_dir, done)
-            logger.warning("%s had ended, and goes on: its result is in %s", self.run_dir, kept)
         self.observer.run_started()
-        if not is_over:
+        if ended:
+            self.conclude()
+        else:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
-        self.ledger.truncate(count)
+        self.ledger.truncate(count + ended)
 
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self.strategy.clients = sorted(self.ledger.records[done]["known_clients"])
         self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
         for guard, state in zip(self.guards, checkpoint.state["guards"], strict=True):
             guard.load_state_dict(state)
-        # The best global model so far, whose file is there; an earlier end may have found it.
-        bests = [checkpoint.state["best"], *resuming.best_at_earlier_ends(self.run_dir)]
-        self.models.best = max(bests, key=lambda found: found.get("score", -math.inf))
+        # The best global model so far, whose file is there.
+        self.models.best = checkpoint.state["best"]
         self.run_id = checkpoint.state["run_id"]
-        for record in self.ledger.records:
-            self.observer.record_replayed(record)
 
     # ---- a round
 
@@ -439,7 +431,6 @@ class Federation:
             if trained:
                 for guard in self.guards:
                     guard.remember(trained)
-        self.facts.last_trained.update(dict.fromkeys(tried.digests, tried.number))
 
     def _ask(self, tried: Round, requests: Sequence[Request]) -> Replies:
         """Send requests, take in what comes, and let the guards judge it.

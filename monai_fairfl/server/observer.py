@@ -24,13 +24,6 @@ class Observer:
     def run_started(self) -> None:
         """The folder is locked for this run and fits it; nothing of the run is written yet."""
 
-    def record_replayed(self, record: Mapping[str, Any]) -> None:
-        """A resumed run goes on after this record of its ledger; called before its first round.
-
-        Args:
-            record: as the ledger has it, from the opening on, in order.
-        """
-
     def record_added(self, record: Mapping[str, Any]) -> None:
         """A record was written to the ledger.
 

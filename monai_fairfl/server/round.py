@@ -23,7 +23,6 @@ from monai_fairfl.messages import (
 from monai_fairfl.replies import Replies
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import RoundResult
-from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.tensors import seed_of
 
 COUNTS = {"num_samples": "samples", "num_cases": "cases"}
@@ -189,7 +188,7 @@ def require_finite(result: RoundResult, previous: Weights) -> None:
 
 
 class Facts:
-    """The sizes of the clients' data sets, which do not change in a run, and their last rounds.
+    """The sizes of the clients' data sets, which do not change in a run.
 
     Weights follow from images, pooled scores from cases. Nobody but the site can count them. So
     each number counts as the site first reported it, or as the run's settings declare it; a later
@@ -204,10 +203,8 @@ class Facts:
         declared: client -> images of one local epoch, from the run's settings.
         records: of the run's ledger, where it goes on.
 
-    >>> first = {"round": 0, "facts": {"B": {"samples": 30}}, "digests": {"B": "31e5"}}
-    >>> facts = Facts({"A": 50}, [first])
-    >>> facts.known, facts.last_trained
-    ({'A': {'samples': 50}, 'B': {'samples': 30}}, {'B': 0})
+    >>> Facts({"A": 50}, [{"round": 0, "facts": {"B": {"samples": 30}}}]).known
+    {'A': {'samples': 50}, 'B': {'samples': 30}}
     """
 
     def __init__(
@@ -215,12 +212,9 @@ class Facts:
     ):
         self.declared = dict(declared or {})
         self.known: ByClient = {client: {"samples": n} for client, n in self.declared.items()}
-        self.last_trained: dict[str, int] = {}
         for record in records:
             for client, found in (record.get("facts") or {}).items():
                 self.known.setdefault(client, {}).update(found)
-            for client in record.get("digests") or ():
-                self.last_trained[client] = record["round"]
         # What no record has yet.
         self.learned: ByClient = {}
 
@@ -233,8 +227,7 @@ class Facts:
 
         Returns:
             client -> note that names each number which was replaced and differs by more than an
-            epoch's draw; and a training without the state of the client's last round, which makes
-            its update a beginner's (one that does not state its round is not noted).
+            epoch's draw.
         """
         notes: dict[str, str] = {}
         for position, reply in enumerate(replies):
@@ -248,13 +241,6 @@ class Facts:
                     reported = getattr(reply, field)
                     if reported:
                         changed[field] = self._counted(client, fact, reported, texts)
-                last = self.last_trained.get(client, -1)
-                if is_whole(reply.state_round) and reply.state_round < last:
-                    texts.append(
-                        f"it trained last in round {last} and went on from its state of round "
-                        f"{reply.state_round} (-1: it had none): its optimizer, and what it does "
-                        "not send, are not those of its last round"
-                    )
             replies[position] = replace(reply, **changed)
             for text in texts:
                 add_note(notes, client, text)

@@ -113,26 +113,3 @@ def test_a_declared_number_counts_from_the_first_round_on(tmp_path: Path) -> Non
         assert record["aggregation"] == pytest.approx({"A": 0.1, "B": 0.8, "C": 0.1})
         assert record["samples"]["B"] == 80 and "80" in record["notes"]["B"]
     assert run.rounds[0]["facts"]["B"] == {"cases": 2}
-
-
-# --- whether a client goes on from where it stopped
-
-
-@pytest.mark.parametrize(
-    ("stated", "word"),
-    [(0, "round 0"), (1, ""), ("no number", "")],
-)
-def test_a_client_that_goes_on_from_an_earlier_round_than_its_last_is_noted(
-    stated: Any, word: str, tmp_path: Path
-) -> None:
-    def state(request: Request, reply: Reply) -> Reply:
-        if request.client != "B" or reply.update is None:
-            return reply
-        went_on_from = stated if request.round == 2 else request.round - 1
-        return replace(reply, digest="ab" * 32, state_round=went_on_from)
-
-    rounds = federation(tmp_path / "whole", FedAvg(), Faulty(state)).run().rounds
-    assert [set(record["notes"]) for record in rounds] == [
-        set(), set(), {"B"} if word else set(), set(),
-    ]  # fmt: skip
-    assert word in rounds[2]["notes"].get("B", "")

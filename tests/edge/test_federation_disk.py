@@ -152,11 +152,7 @@ def test_a_hostile_checkpoint_is_refused_before_memory_is_spent(tmp_path: Path) 
     checkpoints = Checkpoints(tmp_path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for content in HOSTILE.values():
-        for number in (0, 1):
-            checkpoints.save(Checkpoint(number, {"w": torch.ones(4)}))
-        put(tmp_path / "round-0001", content)
-        found = checkpoints.load()
-        assert found is not None and found.round == 0
+        checkpoints.save(Checkpoint(0, {"w": torch.ones(4)}))
         put(tmp_path / "round-0000", content)
         with pytest.raises(FederationError, match="round-0000"):
             checkpoints.load()

@@ -187,7 +187,7 @@ def submitted(app: Path, folder: Path, stop_after: int | None = None) -> Job:
 def test_a_job_submitted_again_goes_on_where_its_run_stopped_and_else_begins_anew(
     tmp_path: Path,
 ) -> None:
-    """Curves are shown once, and ended runs stay."""
+    """Ended runs stay."""
     app = net_app(tmp_path, num_rounds=5, strategy="FedAvg", guards=["NonFinite"])
     whole = submitted(app, tmp_path / "whole")
     parts = [submitted(app, tmp_path / "parts", stop_after) for stop_after in (1, 3, None)]
@@ -196,8 +196,6 @@ def test_a_job_submitted_again_goes_on_where_its_run_stopped_and_else_begins_ane
     assert len(whole.records) == len(parts[-1].records)
     for expected, found in zip(whole.rounds, parts[-1].rounds, strict=True):
         assert found["model"] == expected["model"]
-    shown = [sum("analytix" in event for event in job.events) for job in (whole, *parts)]
-    assert shown[0] == sum(shown[1:]) > 0
 
     ended = whole.records
     submitted(app, tmp_path / "whole")

@@ -244,7 +244,7 @@ def reply_to(model: FLModel, params: Mapping[str, Any], **changes: Any) -> FLMod
     asked = model.meta["fairfl"]
     plain = {name: asked[name] for name in ("id", "run", "round", "format", "package")}
     plain |= {"num_samples": 4, "num_cases": 2, "num_steps": 4, "labelled": [], "error": None}
-    plain |= {"digest": "", "state_round": None, "precision": "", "measurements": {}}
+    plain |= {"digest": "", "precision": "", "measurements": {}}
     meta = {"fairfl": {**plain, **changes}}
     statistics = [name for name in model.params or () if name.startswith("body.1.")]
     meta["fairfl_buffers"] = {name: model.params[name] for name in statistics}

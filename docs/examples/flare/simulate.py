@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 
 from nvflare.recipe.sim_env import SimEnv
-from nvflare.recipe.utils import add_experiment_tracking
 
 from monai_fairfl.data.layouts import sites_at
 from monai_fairfl.transports.flare import FairFLRecipe
@@ -42,7 +41,6 @@ def main() -> None:
         sites_root=args.hospitals,
         overrides=SMALL,
     )
-    add_experiment_tracking(recipe, "tensorboard")
     run = recipe.execute(
         SimEnv(clients=sites, num_threads=args.threads, workspace_root=args.workspace)
     )

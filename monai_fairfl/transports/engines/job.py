@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,36 +141,23 @@ def config_of_shipped(given: Given) -> list[dict[str, Any]] | None:
 
 @dataclass
 class JobObserver(Observer):
-    """Writes ``settings.json`` of a job's run, and passes the ledger's records on.
+    """Writes ``settings.json`` of a job's run.
 
     Args:
         folder: of the run.
         config: content of the file: what the job asked for.
-        added: is called with each record that was written.
     """
 
     folder: Path
     config: Mapping[str, Any]
-    added: Callable[[Mapping[str, Any]], None]
 
     def run_started(self) -> None:
         """Write the file."""
         text = json.dumps(self.config, indent=4)
         write_atomically(self.folder / "settings.json", text.encode())
 
-    def record_added(self, record: Mapping[str, Any]) -> None:
-        """Pass a record on."""
-        self.added(record)
 
-
-def run_job(
-    folder: Path,
-    job: Job,
-    start: Start,
-    transport: Transport,
-    engine: str,
-    added: Callable[[Mapping[str, Any]], None] = lambda record: None,
-) -> None:
+def run_job(folder: Path, job: Job, start: Start, transport: Transport, engine: str) -> None:
     """Run the federation of a job, or go on with it, and write its report.
 
     Args:
@@ -179,7 +166,6 @@ def run_job(
         start: of the job.
         transport: over the engine.
         engine: its name, for ``settings.json``.
-        added: is called with each record that was written to the ledger.
 
     Raises:
         ConfigError: when a setting is unknown or out of range, or a guard is not of this package.
@@ -196,7 +182,7 @@ def run_job(
         guards,
         folder,
         recipe=start.recipe,
-        observer=JobObserver(folder, config, added),
+        observer=JobObserver(folder, config),
         min_clients=job.min_clients,
         timeout=job.timeout or None,
         **settings,

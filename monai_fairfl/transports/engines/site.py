@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,6 @@ SITE_FILE = "local/fairfl.json"
 
 MOST_OF_A_JOB: Mapping[str, int] = {"local_epochs": 1000, "threads": 64}
 """The largest number that a job may set. A site may write a larger one into its own file."""
-
-EMPTY: tuple[Any, ...] = (None, "", [], (), {})
 
 MOST_VALUES = 10_000
 MOST_DEPTH = 20
@@ -116,10 +114,6 @@ class JobSiteSettings(SiteSettings):
         ...
         monai_fairfl.errors.ConfigError: the job sets overrides to the expression or class "$__i...
         """
-        # null, and what is empty, stand for the default; an unknown name stays, for made().
-        known = [entry.name for entry in fields(cls)]
-        job = {key: value for key, value in job.items() if value not in EMPTY or key not in known}
-        own = {key: value for key, value in own.items() if value not in EMPTY or key not in known}
         for given, origin in ((job, "the job"), (own, where)):
             try:
                 if given is job:

@@ -29,7 +29,6 @@ TYPES: Mapping[str, Any] = {
     "run_id": str,
     "round": int,
     "digest": str,
-    "state_round": (int, type(None)),
 }
 """Types of the fields that look something up, name a file, or go into a record as they are."""
 

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's side of a job: an NVFlare workflow that runs a federation of the job's clients.
 
-Each request is one task of one client, and a record of the ledger is shown by NVFlare's receivers
-of metrics.
+Each request is one task of one client.
 """
 
 from __future__ import annotations
@@ -18,17 +17,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
 from nvflare.apis.controller_spec import ClientTask, Task
-from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, ReservedKey
-from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import FairFLError, FederationError, TransportAborted
 from monai_fairfl.messages import Reply, Request
-from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies import Parts, Strategy, compose
 from monai_fairfl.transports.engines.job import Job, Start, folder_of_run, run_job, storage_folder
 from monai_fairfl.transports.engines.wire import packed_request, reply_from
@@ -113,7 +108,7 @@ class FairFLController(ModelController):
         transport = FlareTransport(self, job.num_rounds)
         try:
             start = Start.read(Path(self.get_app_dir()) / "config" / INITIAL)
-            run_job(folder, job, start, transport, "NVIDIA FLARE", self._show)
+            run_job(folder, job, start, transport, "NVIDIA FLARE")
         except TransportAborted:
             self.info(f"aborted; submit the job again to go on: {folder}")
         except FairFLError as error:
@@ -123,35 +118,6 @@ class FairFLController(ModelController):
                 left_out = shutil.ignore_patterns(*STAYS_IN_WORKSPACE)
                 results = Path(self.get_run_dir()) / "fairfl"
                 shutil.copytree(folder, results, ignore=left_out, dirs_exist_ok=True)
-
-    def _show(self, record: Mapping[str, Any]) -> None:
-        """Hand a round's measurements and weights to NVFlare's receivers of metrics.
-
-        They come to them as if the sites had sent them.
-        """
-        if record["kind"] != "round":
-            return
-        points = [("aggregation_weight", record["aggregation"])]
-        points.append(("contribution", record["contributions"]))
-        for site, measured in record["measurements"].items():
-            points += [(name, {site: value}) for name, value in measured.items()]
-        for tag, of_sites in points:
-            for site, value in of_sites.items():
-                # A value by layer is no point.
-                if number_in(value) is not None:
-                    self._show_point(tag, site, number_in(value), record["round"])
-
-    def _show_point(self, tag: str, site: str, value: float | None, step: int) -> None:
-        dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
-        data = dxo.to_shareable()
-        # An event that came in is not sent to any site.
-        data.set_header(FedEventHeader.DIRECTION, "in")
-        data.set_peer_props({ReservedKey.IDENTITY_NAME: site})
-        # A component's own fire_event is always local, so the engine fires it.
-        with self.engine.new_context() as fl_ctx:
-            fl_ctx.set_prop(FLContextKey.EVENT_SCOPE, EventScope.FEDERATION, sticky=False)
-            fl_ctx.set_prop(FLContextKey.EVENT_DATA, data, sticky=False)
-            self.engine.fire_event(f"fed.{ANALYTIC_EVENT_TYPE}", fl_ctx)
 
     def broadcast(self, task: Task, *arguments: Any, **options: Any) -> None:
         """Schedule a task so that a site may ask for it twice.

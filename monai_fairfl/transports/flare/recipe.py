@@ -58,7 +58,7 @@ class FairFLRecipe(Recipe):
 
     Run it with ``recipe.execute(SimEnv(clients=[...]))``, ``PocEnv`` or ``ProdEnv``;
     ``recipe.export(DIR)`` writes the job folder. Whatever NVFlare has for recipes stays usable:
-    filters, ``add_experiment_tracking``, log streaming. For training scripts of your own, see
+    filters, log streaming. For training scripts of your own, see
     :class:`~monai_fairfl.transports.flare.FairFLAggregator`.
 
     Args:
@@ -70,8 +70,6 @@ class FairFLRecipe(Recipe):
             that of a strategy of your own; ``False``: it brings none, and the server and each site,
             which are none of a simulator, must allow the classes of the installed package, see
             ``monai-fairfl doctor --flare-policy``.
-        task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
-            is most of a small round.
         settings: the other arguments of :class:`~monai_fairfl.transports.engines.job.Job`, such as
             ``min_clients``, ``num_rounds``, ``name``, ``timeout`` and ``initial_ckpt``;
             settings of the sites, such as ``sites_root``, ``config``, ``overrides``,
@@ -90,7 +88,6 @@ class FairFLRecipe(Recipe):
         bundle: str | Path,
         strategy: Strategy | str | Mapping[str, Any] = "FedCE",
         custom_code: bool = True,
-        task_interval: float = 0.5,
         **settings: Any,
     ):
         made = strategy_of(strategy)
@@ -112,7 +109,9 @@ class FairFLRecipe(Recipe):
         parts = made.exchanged if made.exchanged != Parts() else None
         start_of(self.asked).write(folder / INITIAL)
         job.to_server(FairFLController(made, self.asked.name, plain, parts))
-        job.to_server({"server": {"task_request_interval": task_interval}})
+        # Seconds that a site waits before it asks for its next task; NVFlare's own 2 are most of a
+        # small round.
+        job.to_server({"server": {"task_request_interval": 0.5}})
         job.add_file_to_server(str(folder / INITIAL), dest_dir=INITIAL, app_folder_type="config")
 
         executor = FairFLExecutor({"bundle": self.asked.bundle, **self.asked.sites})

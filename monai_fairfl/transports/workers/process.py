@@ -18,7 +18,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -89,7 +88,9 @@ class Worker:
         # Measurements of one's own are known where their modules are imported.
         functions = [entry.function for entry in MEASUREMENTS.values()]
         modules = {one.__module__ for one in functions if not isinstance(one, str)}
-        self.process = _started((theirs, settings, modules))
+        self.process = prepare().Process(target=_serve, args=(theirs, settings, modules))
+        with _undisturbed():
+            self.process.start()
         theirs.close()
         # Else Python would wait for the process when this one exits.
         atexit.register(self.end)
@@ -180,21 +181,6 @@ def prepare() -> Any:
     with _undisturbed():
         forkserver.ensure_running()
     return context
-
-
-def _started(arguments: tuple[Any, ...], tries: int = 3) -> Any:
-    """A new worker process; the one that it is a fork of may have been killed with the others."""
-    process = prepare().Process(target=_serve, args=arguments)
-    try:
-        with _undisturbed():
-            process.start()
-    except (ConnectionError, EOFError):
-        if tries == 1:
-            raise
-        # Its end is known in a moment; the next try then starts another one.
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-        return _started(arguments, tries - 1)
-    return process
 
 
 @contextmanager
