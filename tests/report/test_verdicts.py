@@ -119,8 +119,8 @@ def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
         "its full_run": run("unknown", config={"full_run": None}),
         "settings.json is wrong": run("wrong", config={**FULL, "full_run": {"rounds": 0}}),
     }
-    run("resumed", 2)
-    runs["[2, 4]"] = run("resumed", 4)
+    run("resumed", 5, stop=2, retries=0)
+    runs["[5, 4]"] = run("resumed", 4)
     runs["no settings.json"] = run("bare")
     (tmp_path / "bare" / "settings.json").unlink()
     for why, folder in runs.items():
