@@ -67,10 +67,6 @@ MANY = {str(number): 0.5 for number in range(10_001)}
 
 UNBELIEVED: dict[str, Answer] = {
     "nested": values(measurements={"score": {"mean": {"mean": 0.5}}}),
-    "many": values(measurements=MANY),
-    "many parts": values(measurements={"score": MANY}),
-    "long name": values(measurements={"x" * 129: 0.5}),
-    "half a character": uncarried(measurements={"\ud800": 0.5}),
 }
 """Sites whose update counts and whose measurements do not."""
 
@@ -81,6 +77,10 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
     "failed": (lambda model: make_reply(ReturnCode.EXECUTION_EXCEPTION), "process"),
     "other version": (values(format=99, package="9.0.0"), "9.0.0"),
     "list": (values(measurements=[0.5]), "list"),
+    "many": (values(measurements=MANY), "10001"),
+    "many parts": (values(measurements={"score": MANY}), "values"),
+    "long name": (values(measurements={"x" * 129: 0.5}), "name"),
+    "half a character": (uncarried(measurements={"\ud800": 0.5}), "name"),
     "classes": (values(labelled=[True] * 100_001), "labelled"),
     "run": (values(run={"a": "mapping"}), "run"),
     "other id": (values(id=999), "999"),
