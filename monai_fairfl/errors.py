@@ -81,8 +81,7 @@ def in_words(error: BaseException) -> str:
     for _ in range(5):
         if cause is not None:
             text = AN_OBJECT.sub(r"\1", " ".join(str(cause).split()))
-            if ONE_VALUE in text:
-                text += ": give a larger batch_size or size"
+            text += "".join(fix for words, fix in FIXES.items() if words in text)
             if not words or text not in words[-1]:
                 words.append(f"{type(cause).__name__}: {text}")
             cause = cause.__cause__
@@ -93,4 +92,8 @@ AN_OBJECT = re.compile(r"<([\w.]+) object at 0x[0-9a-f]+>")
 """What Python writes for an object; the address differs from site to site."""
 
 ONE_VALUE = "Expected more than 1 value per channel when training"
-"""What PyTorch writes where BatchNorm gets one image of one pixel."""
+FIXES = {
+    ONE_VALUE: ": give a larger batch_size or size",
+    "Sizes of tensors must match": ": give a size that the network's strides divide",
+}
+"""Of what PyTorch writes: where BatchNorm gets one pixel, and where a level is cut unevenly."""

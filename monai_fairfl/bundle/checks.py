@@ -178,8 +178,8 @@ def check_strategies(
 
 
 def check_sites(
-    sites: Mapping[str, Path], calls: Mapping[str, Callable[[], Any]]
-) -> dict[str, list[str]]:
+    sites: Mapping[str, Path], calls: Mapping[str, Callable[[], Any]], root: str | Path
+) -> dict[str, checks.Summary]:
     """Check every site's data and report all problems of all sites at once.
 
     What a look at all sites shows, such as an image that two of them have, is a warning.
@@ -187,9 +187,10 @@ def check_sites(
     Args:
         sites: name -> folder.
         calls: name -> its check.
+        root: the folder whose files are counted beside those of sites elsewhere.
 
     Returns:
-        Site -> digests of its cases, where its check is :func:`~monai_fairfl.data.check_cases`.
+        Site -> what was found, where its check is :func:`~monai_fairfl.data.check_cases`.
 
     Raises:
         DataError: naming each site, file and fix.
@@ -206,12 +207,9 @@ def check_sites(
     if problems:
         raise DataError("\n".join(problems))
 
-    # The images of a list (NVFlare's) lie beside the folder of lists.
-    paths = [Path(folder) for folder in sites.values()]
-    roots = [path.parents[1] if path.is_file() else path for path in paths]
-    files = checks.sorted_out(roots, summaries.values())
     if summaries:
-        logger.info("the sites' folders: %s", count_of_files(files))
+        files = checks.sorted_out([Path(root), *sites.values()], summaries.values())
+        logger.info("%s: %s", root, count_of_files(files))
     # The check of a site has named the copies within it.
     named = set()
     for name, summary in summaries.items():
@@ -219,4 +217,4 @@ def check_sites(
     for note in checks.notes_on_sites(summaries):
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)
-    return {name: [case.digest for case in found.sound] for name, found in summaries.items()}
+    return summaries

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,9 @@ from monai_fairfl.bundle.site import (
 )
 from monai_fairfl.bundle.trainings import Jobs, Training, attempted, deal_out, failure_of
 from monai_fairfl.bundle.valuing import RunsValuer
+from monai_fairfl.data.checks import check_cases, notes_on_parts
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.errors import ConfigError, DataError, DataWarning
 from monai_fairfl.guards.registry import config_of, guards_of
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -295,8 +297,15 @@ class BundleFederation(Observer):
             for name, folder in self.sites.items():
                 own = self.of_sites[name].overrides
                 given = {key: own[key] for key in OF_FILES if own.get(key) is not None}
+                # A check of somebody else's may not take it.
+                if "size" in own and getattr(settings.check, "func", settings.check) is check_cases:
+                    given["size"] = own["size"]
                 calls[name] = partial(settings.check, str(folder), **given)
-            self.digests = checks.check_sites(self.sites, calls)
+            found = checks.check_sites(self.sites, calls, settings.sites_root)
+            for name, summary in found.items():
+                self.digests[name] = [case.digest for case in summary.sound]
+                for note in notes_on_parts(summary, self.listed(name)):
+                    warnings.warn(note, DataWarning, stacklevel=2)
         if used:
             resuming.require_same_cases(self.run_dir / "datalists", self.digests)
         for name, file in self.datalists.items():

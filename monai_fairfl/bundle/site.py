@@ -255,9 +255,6 @@ def chosen_sites(
 def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
     """Where each site's data is: what its ``dataset_dir`` must be.
 
-    An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
-    federation without it. So is one with hidden files only.
-
     Args:
         sites_root: one folder per site.
         any_folder: every folder is a site, whatever it holds, since the bundle lists its own files;
@@ -265,12 +262,6 @@ def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
     """
     if not sites_root.is_dir():
         return {}
-    folders = {path.name: path for path in folders_in(sites_root)}
     if any_folder:
-        return folders
-    found = site_folders(sites_root, must=False)
-    # Beside data lists, a folder is no site.
-    if not any(path.is_file() for path in found.values()):
-        empty = {name: path for name, path in folders.items() if not any(path.glob("[!.]*"))}
-        found.update(empty)
-    return found
+        return {path.name: path for path in folders_in(sites_root)}
+    return site_folders(sites_root, must=False)

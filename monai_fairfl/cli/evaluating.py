@@ -183,14 +183,14 @@ def evaluate(args: argparse.Namespace) -> Answer:
         for site, folder in folders.items():
             tested[site] = evaluator.tested(site, folder)
         with warnings_as_notes() as notes:
-            check_sites(folders, {site: partial(check, site, folders[site]) for site in folders})
+            calls = {site: partial(check, site, folders[site]) for site in folders}
+            check_sites(folders, calls, data)
         for site, folder in folders.items():
             say(f"{site} ...")
             scores = evaluator.score(site, folder, tested[site])
             found[site] = {"cases": scores, "split": tested[site].split}
 
-    places = map(folder_of_site, folders.values())
-    present = {os.path.abspath(file) for folder in places for file in files_under(folder)}
+    present = {os.path.abspath(file) for file in files_under(folder_of_site(data))}
     files = sort_files(present | used, used, {}, "it belongs to no test case")
     answer = to_json({"sites": found, "notes": notes, "files": files})
     lines = [evaluation_text(found), *[f"note: {note}" for note in notes]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,10 +55,12 @@ LEAST_SHARE = 0.1
 # Numbers of classes are below; among them, 255 is what several tools write where nobody judged.
 HIGHEST_CLASS = 31
 VOID = 255
-# Names in a dataset.json, in small letters: of what is no organ, and of what nobody judged; the
-# first of these is nnU-Net's.
+# Names in a dataset.json: of what is no organ, and of what nobody judged, such as nnU-Net's ignore.
 BACKGROUND = "background"
-IGNORED = {"ignore", "ignored", "void", "unlabelled", "unlabeled", "unknown", "unsure"}
+IGNORED = re.compile(
+    "(?<![a-z])(ignore|void|un(label|annotated|known|sure)|not annotated|don.?t care)",
+    re.IGNORECASE,
+)
 # Share of the sides of a mask of one structure that is labelled. That of an organ is far below, and
 # that of a mask whose background is labelled in place of the organ is near 1.
 MOST_OF_SIDES = 0.5
@@ -66,8 +69,10 @@ MOST_OF_SIDES = 0.5
 AFFINE_TOLERANCE = 1e-2
 # Share of a label that a network sees; below it, its image was cropped beside the organ.
 LEAST_SEEN = 0.9
-# The share of each side of a slice that the prostate bundle sees, where nothing else is set.
+# What the prostate bundle sees, where nothing else is set: the share of each side of a slice, and
+# the pixels to which it is resampled.
 FIELD_OF_VIEW = 0.7
+SIZE = (96, 96)
 # What nibabel assumes of a volume that stores no orientation (NIfTI-1, method 1).
 ASSUMED_AXES = "LAS: axes to the left, to the front and to the head"
 TAKEN_FOR_A_PAIR = "taken for a stereo pair: only its left half is used, unless stereo is False"
@@ -87,7 +92,7 @@ class FileFacts:
         labels: different values of a label.
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
-        lost: values in that part that no pixel has where a network resamples it.
+        lost: values that no pixel has where a network resamples that part.
         over_8_bits: whether it is a picture with more than 8 bits a channel.
     """
 
@@ -196,7 +201,7 @@ def facts_of(
         return facts
     central = pixels[np.ix_(*_field(facts.affine, pixels.shape, field_of_view))]
     sampled = pixels[np.ix_(*_field(facts.affine, pixels.shape, field_of_view, size))]
-    lost = set(np.unique(central)) - set(np.unique(sampled))
+    lost = set(np.unique(pixels[is_labelled])) - set(np.unique(sampled))
     seen = float((central > 0).sum() / is_labelled.sum())
     return replace(facts, seen=seen, lost=tuple(sorted(map(int, lost))))
 
@@ -274,15 +279,17 @@ def _field(
 
 
 def _fault_of_place(image: Any, label: Any) -> str:
-    """Why a label volume lies beside the grid of its image, in whatever order both are stored."""
-    # Each axis of the label runs along one of the image, there or back.
-    matrix = np.linalg.solve(image.affine[:3, :3], label.affine[:3, :3])
-    turn = np.sign(matrix) * (np.abs(matrix) == np.abs(matrix).max(axis=0))
-    if (np.abs(turn) @ label.shape).tolist() != list(image.shape):
+    """Why a label lies beside the grid of its image, in whatever order volumes are stored."""
+    shape, shift = label.shape, 0.0
+    if image.affine is not None and label.affine is not None:
+        # The label in the order of its image, as both are reoriented for a training.
+        orders = map(nib.io_orientation, (label.affine, image.affine))
+        turn = nib.orientations.ornt_transform(*orders)
+        shape = tuple(np.array(shape)[turn[:, 0].argsort()].tolist())
+        place = label.affine @ nib.orientations.inv_ornt_aff(turn, label.shape)
+        shift = files.largest_shift(image.affine, place, shape, AFFINE_TOLERANCE)
+    if shape != image.shape:
         return f"has shape {label.shape} but its image {image.shape}"
-    start = np.where(turn.sum(axis=1) < 0, np.array(image.shape) - 1, 0)
-    place = image.affine @ nib.affines.from_matvec(turn, start)
-    shift = files.largest_shift(place, label.affine, label.shape, AFFINE_TOLERANCE)
     if shift == 0:
         return ""
     return f"lies up to {shift:.3g} mm from its image by their affines, above {AFFINE_TOLERANCE} mm"
@@ -306,18 +313,16 @@ def _faults(
     """
     path, levels, listed = label.path, len(label.labels), few(label.labels)
     is_volume = label.affine is not None
-    if is_volume and image.affine is not None:
-        if fault := _fault_of_place(image, label):
-            yield f"{path} {fault}; resample it on the grid of the image that it belongs to"
-    elif image.shape != label.shape:
-        yield f"{path} has shape {label.shape} but its image {image.shape}"
+    if fault := _fault_of_place(image, label):
+        fix = "resample it on the grid of its image if it lies right in a viewer"
+        yield f"{path} {fault}; {fix}, else export it again"
     if image.digest == label.digest:
         yield f"{path} has the very pixels of its image; put the label in its place"
     if structures and image.over_8_bits:
         yield f"{image.path} has more than 8 bits a channel, which are cut off; save it with 8"
 
     for name, bounds in named.items():
-        if name.lower() in IGNORED and (ignored := label.values_in(bounds)):
+        if IGNORED.search(name) and (ignored := label.values_in(bounds)):
             yield f"{path} has the value {ignored[0]}, {name!r} in dataset.json; draw what is there"
     if is_lossy(path) and any(low == high > 0 for low, high in named.values()):
         yield f"{path} is JPEG, whose values move; give each label a range, such as [128, 255]"
@@ -331,6 +336,15 @@ def _faults(
     if levels <= 2 and label.of_sides > MOST_OF_SIDES and (is_volume or not is_stated):
         fault = f"labels {label.of_sides:.0%} of its sides"
         yield f"{path} {fault}; give the background the value 0, and the organ 1"
+    lower = [name.lower() for name in structures]
+    others = [name for name in named if name.lower() not in (BACKGROUND, *lower)]
+    missing = set(lower).difference(map(str.lower, named))
+    is_other = missing == set(lower) or any(
+        one in name.lower() for one in missing for name in others
+    )
+    if structures and others and is_other and not is_by_hand:
+        names = " and ".join(structures)
+        yield f"{path}: dataset.json names {few(others)}; call the structures {names} there"
     if is_stated:
         return
     if VOID in label.labels and any(0 < value <= HIGHEST_CLASS for value in label.labels):
@@ -371,10 +385,10 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
         where = f"outside the central {field_of_view:.0%} of their slices ({named} within it)"
         fix = "set field_of_view to 1, or crop the volumes around the organ"
         yield f"{len(cut)} label(s) lie partly {where}, which is all that the network sees; {fix}"
-    if lost := [label for label in labels if label.lost]:
+    if lost := [label for label in labels if label.lost and label.seen]:
         named = few(f"{label.path}: {few(label.lost)}" for label in lost)
-        where = f"where the network resamples slices ({named})"
-        yield f"{len(lost)} label(s) have a structure that is lost {where}; set a larger size"
+        fault = f"have a structure that the network does not see ({named})"
+        yield f"{len(lost)} label(s) {fault}; set a larger size or field_of_view"
     # A structure without values is not labelled there, and empty masks have notes of their own.
     for name in sorted({name for case in cases for name in case.values}):
         drawn = [case for case in cases if case.is_labelled and name in case.values]
@@ -395,7 +409,7 @@ def check_cases(
     stereo: bool | None = None,
     cases: Sequence[CaseFiles] | None = None,
     field_of_view: float = FIELD_OF_VIEW,
-    size: Sequence[int] = (),
+    size: Sequence[int] = SIZE,
     must: bool = True,
 ) -> Summary:
     """Read every file of a site and report all that would stop a training later.
@@ -447,12 +461,12 @@ def check_cases(
             found = recognise(site)
         else:
             found = Found("data list", cases, labels=described_labels(folder))
+        stated = stated_values(structures, found)
+        known = check_values(values or stated, structures, str(site))
     except DataError as error:
         if must:
             raise
-        found = Found("–", problems=(str(error),))
-    stated = stated_values(structures, found)
-    known = check_values(values, structures, str(site)) if values else stated
+        found, stated, known = Found("–", problems=(str(error),)), {}, {}
     organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
 
     def read(path: str, is_label: bool) -> FileFacts:
@@ -511,18 +525,17 @@ def check_cases(
 
 
 def notes_on_sites(sites: Mapping[str, Summary]) -> list[str]:
-    """Find images that occur twice, and sites whose masks have more values than those of others.
+    """Find images that occur twice, and masks with several values above 0.
 
     Images are compared by the SHA-256 of their decoded pixels, so a copy in another lossless format
-    counts too. A score on an image that was trained elsewhere is too good. Which numbers the values
-    are does not matter: one site may write 255 where others write 1. Sites whose structures were
-    looked for are not compared.
+    counts too. A score on an image that was trained elsewhere is too good. The values are those of
+    volumes whose structures were not looked for.
 
     Args:
         sites: site -> its summary.
 
     Returns:
-        One sentence for each group of copies, and one for the numbers of values, with the fix.
+        One sentence for each group of copies, and one for the values, with the fix.
     """
     # Digest of an image -> where each of its copies is.
     images: dict[str, list[str]] = {}
@@ -531,15 +544,15 @@ def notes_on_sites(sites: Mapping[str, Summary]) -> list[str]:
         for case in summary.sound:
             images.setdefault(case.image.digest, []).append(f"{site}: {case.image.path}")
         found = [label for label in summary["labels"] if label > 0]
-        if found and not summary["values"]:
+        is_of_volumes = any(case.image.affine is not None for case in summary.sound)
+        if found and is_of_volumes and not summary["values"]:
             labels[site] = found
     copied = [copies for copies in images.values() if len(copies) > 1]
     notes = [f"an image occurs {len(each)} times, {', '.join(each)}. Keep one." for each in copied]
-    if len({*map(len, labels.values())}) > 1:
+    if max(map(len, labels.values()), default=0) > 1:
         listed = [f"{site} has {few(_named(sites[site], labels[site]))}" for site in labels]
-        fault = f"the sites' masks have different numbers of labels: {'; '.join(listed)}"
-        fix = "give all the same: the prostate bundle takes all above 0 for the gland"
-        notes.append(f"{fault}; {fix}")
+        fix = "the prostate bundle takes all above 0 for the gland: set what is none to 0"
+        notes.append(f"masks have several labels: {'; '.join(listed)}; {fix}")
     return notes
 
 
@@ -610,13 +623,8 @@ def overview(
             summary.problems.append(str(error))
         notes += summary.notes
         problems += [f"site {name!r}: {fault}" for fault in summary.problems]
-        labelled = {case.label.path for case in summary.sound if case.is_labelled}
-        for part, cases in datalist.items():
-            summary[part] = len(cases)
-            is_scored = part != "training" and cases
-            if is_scored and labelled.isdisjoint(os.path.abspath(case["label"]) for case in cases):
-                fault = f"all labels of its {part} cases are empty: no score"
-                notes.append(f"site {name!r}: {fault}; split by another seed, or a list by hand")
+        summary |= {part: len(cases) for part, cases in datalist.items()}
+        notes += notes_on_parts(summary, datalist)
     notes += notes_on_sites(summaries)
     roots = [Path(root)] if root is not None else [each.folder for each in summaries.values()]
     counts = sorted_out(roots, summaries.values())
@@ -629,6 +637,17 @@ def overview(
     text += [f"{found} that would stop a training", files.count_of_files(counts)]
     data = {"sites": summaries, "warnings": notes, "problems": problems, "files": counts}
     return data, "\n".join(text)
+
+
+def notes_on_parts(summary: Summary, parts: Mapping[str, Sequence[CaseFiles]]) -> list[str]:
+    """A note for each part of a site's split whose labels are all empty."""
+    labelled = {case.label.path for case in summary.sound if case.is_labelled}
+    notes = []
+    for part, cases in parts.items():
+        if cases and labelled.isdisjoint(os.path.abspath(case["label"]) for case in cases):
+            fault = f"site {summary['site']!r}: all labels of its {part} cases are empty"
+            notes.append(f"{fault}; split by another seed, or a list by hand")
+    return notes
 
 
 def sorted_out(roots: Iterable[Path], summaries: Iterable[Summary]) -> dict[str, Any]:

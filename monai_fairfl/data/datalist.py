@@ -14,6 +14,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def site_datalist(
     del record["patients"]
     folder = folder_of_site(dataset_dir)
     stated = stated_values(structures, found)
-    known = check_values(values, structures, str(dataset_dir)) if values else stated
+    known = check_values(values or stated, structures, str(dataset_dir))
     source = dataset_dir
     stored: dict[str, Any] = {}
     if is_new:
@@ -362,7 +363,8 @@ def check_values(
     """Check values given by hand, and convert them to what a data list stores.
 
     Raises:
-        DataError: a name that is no structure, or no interval of whole pixel values.
+        DataError: a name that is no structure, no interval of whole pixel values, or an interval
+            that does not hold that of the structure within.
 
     >>> check_values({"disc": (1, 2)}, ["disc", "cup"])
     {'disc': [1, 2]}
@@ -375,6 +377,11 @@ def check_values(
         if not whole or bounds[0] > bounds[1]:
             fault = f"{site}: values of {name!r} are {bounds!r}"
             raise DataError(f"{fault}. Give [lowest, highest], whole numbers such as [128, 255].")
+    for outer, inner in pairwise(name for name in structures if name in values):
+        low, high = values[outer]
+        if not low <= values[inner][0] <= values[inner][1] <= high:
+            fault = f"{site}: {outer} has the values {values[outer]}, {inner} {values[inner]}"
+            raise DataError(f"{fault}. Give {outer} those of both.")
     return {name: list(bounds) for name, bounds in values.items()}
 
 

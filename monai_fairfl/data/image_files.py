@@ -32,7 +32,7 @@ HEADER_TOLERANCE = 0.1
 ROUNDED_ROTATION = 2e-3
 # The size of its header, with which a file of NIfTI-2 begins; either byte may come first.
 NIFTI_2 = (540).to_bytes(4, "little")
-WRITE_AGAIN = "write it again (nibabel: image.set_qform(affine), image.set_sform(affine))"
+WRITE_AGAIN = "write it again (nibabel: Nifti1Image(voxels, affine))"
 
 # A kind that is read here, and one that is not.
 _READ = re.compile(r"(?P<stem>[^.].*)\.(nii(\.gz)?|png|jpe?g|tiff?|bmp)", re.IGNORECASE)
@@ -243,12 +243,19 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     """
     try:
         content = Path(path).read_bytes()
-        if str(path).lower().endswith(".gz"):
+        is_named_so, is_compressed = str(path).lower().endswith(".gz"), content[:2] == b"\x1f\x8b"
+        if is_compressed > is_named_so or (is_named_so and content[344:347] == b"n+1"):
+            ending = ".nii.gz" if is_compressed else ".nii"
+            fault = f"is {'' if is_compressed else 'not '}compressed, unlike its ending"
+            raise DataError(f"{path} {fault}; rename it to {ending}")
+        if is_named_so:
             content = gzip.decompress(content)
         sizes = (content[:4], content[3::-1])
         kind = nib.Nifti2Image if NIFTI_2 in sizes else nib.Nifti1Image
         nifti = kind.from_bytes(content)
         return nifti, np.asanyarray(nifti.dataobj)
+    except DataError:
+        raise
     except Exception as error:
         raise _unreadable(path, "NIfTI", error) from error
 

@@ -293,7 +293,7 @@ def _content(file: Path, *version: int) -> dict[str, Any]:
         # Windows begins files with a byte order mark, which the encoding skips.
         return object_of_json(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as JSON ({error}); export it again") from error
+        raise DataError(f"{file} cannot be read as JSON ({error}); mend it") from error
 
 
 def _nvflare(folder: Path) -> Found | None:
@@ -354,6 +354,12 @@ def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseF
 def _of_dataset_json(folder: Path) -> Found | None:
     file = folder / "dataset.json"
     description = _read_json(file)
+    if not description and images_in(folder / "imagesTr"):
+        raise DataError(f"{folder} has imagesTr/ but no dataset.json; add it, as docs/data.md says")
+    with suppress(AttributeError, IndexError, KeyError, TypeError):  # no list of version 2.2
+        files = description["dataset"].values()
+        entries = [{"image": each["images"][0], "label": each["label"]} for each in files]
+        return Found("nnunet", _listed_cases(entries, [folder], file))
     ending = str(description.get("file_ending") or "")
     with suppress(IndexError, KeyError, TypeError):
         image = folder / description["training"][0]["image"]
@@ -366,8 +372,8 @@ def _of_dataset_json(folder: Path) -> Found | None:
     ending = "." + ending.lstrip(".")
     sides = []
     for inner, end in (("imagesTr", f"_0000{ending}"), ("labelsTr", ending)):
-        files = [path for path in images_in(folder / inner) if path.name.endswith(end)]
-        sides.append([(path.name.removesuffix(end), path) for path in files])
+        paths = [path for path in images_in(folder / inner) if path.name.endswith(end)]
+        sides.append([(path.name.removesuffix(end), path) for path in paths])
     if not any(sides):
         where = f"{folder}: imagesTr/ and labelsTr/ hold no case"
         fix = "mend that, or convert the files to NIfTI"
@@ -390,7 +396,8 @@ def described_labels(folder: Path) -> Values:
     labels = _read_json(folder / "dataset.json").get("labels")
     named: Values = {}
     for key, value in labels.items() if isinstance(labels, Mapping) else ():
-        name, values = (value, [key]) if isinstance(value, str) else (key, value)
+        is_named = isinstance(value, str) and key.isdigit()
+        name, values = (value, [key]) if is_named else (key, value)
         try:
             numbers = [int(number) for number in (values if isinstance(values, list) else [values])]
             named[name] = [min(numbers), max(numbers)]
@@ -524,13 +531,17 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         path = Path(os.path.abspath(folder))
         if path in listed or (lists and folder.name.startswith("datalist")):
             continue
-        if recognise(folder, must=False).layout:
+        # An empty folder is a hospital's whose data did not arrive, unless there are lists.
+        if recognise(folder, must=False).layout or not (lists or any(folder.glob("[!.]*"))):
             if folder.name in lists:
                 both = f"{lists[folder.name]} and {folder}"
                 raise DataError(f"{both} are two sites {folder.name!r}. Rename one of them.")
             sites[folder.name] = folder
         elif any(kind_of_image(file) for file in files_under(folder)):
-            notes.append(f"{folder} holds images, and no site of docs/data.md: {_describe(folder)}")
+            fault = "holds no site of docs/data.md directly, and is left out"
+            notes.append(f"{folder} {fault}: {_describe(folder)}")
+    if loose := [path for path in root.iterdir() if path.is_file() and kind_of_image(path)]:
+        notes.append(f"{few(sorted(loose))} in no site's folder, and left out")
     if must and not sites:
         fault = f"{root} has no site: none of its folders holds images with labels"
         if layout := recognise(root, must=False).layout:
@@ -569,7 +580,11 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     (['alder', 'birch'], ['alder'])
     """
     path = Path(path)
-    is_one = path.is_file() or (path.is_dir() and recognise(path, must=False).layout)
+    found = recognise(path, must=False) if path.is_dir() else Found("nvflare" * path.is_file())
+    is_one = bool(found.layout)
+    # Images without masks beside the folders of sites are no site.
+    if found.layout == "saml" and not found.cases:
+        is_one = not site_folders(path, must=False)
     # A folder with a single data list is a site; one with several lists holds several sites.
     if not is_one or (client_lists(path) and len(site_folders(path)) > 1):
         return site_folders(path)

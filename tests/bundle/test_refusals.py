@@ -5,18 +5,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
+import numpy as np
 import pytest
 import torch
 from helpers.bundle_runs import BUNDLE, OVERRIDES, command, federation, run
 from helpers.foreign_bundles import write_foreign_bundle
+from helpers.refusals import noted
 from monai.bundle import ConfigParser
 
 from monai_fairfl import BundleFederation
 from monai_fairfl.bundle import SiteSettings, bundle_client, check_config, initial_model
-from monai_fairfl.data import site_datalist
+from monai_fairfl.data import check_cases, site_datalist
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA
 from monai_fairfl.valuation import Retraining
@@ -199,6 +203,17 @@ def test_the_client_of_a_site_takes_settings_that_there_are_and_no_code(tmp_path
     for settings, error, words in refusals:
         with pytest.raises(error, match=words):
             bundle_client(BUNDLE, "elm", tmp_path, dataset_dir=tmp_path, **settings)
+
+
+def test_a_part_of_a_split_whose_labels_are_all_empty_is_noted(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(hospitals, tmp_path / "sites"))
+    for case in site_datalist(root / "alder", seed=0)["testing"]:
+        label = nib.load(case["label"])
+        nib.save(nib.Nifti1Image(np.zeros(label.shape, np.uint8), label.affine), case["label"])
+    with noted("alder", "testing", "empty"):
+        federation(root, tmp_path / "run", FedAvg(), check=check_cases).check_settings()
 
 
 def test_a_data_list_without_a_training_case_is_refused_before_the_first_round(

@@ -18,6 +18,7 @@ ADDED = {
     ".hidden": b"",
     "deeper/b.nii": b"cut",
     "b": b"x",
+    "../loose.nii": b"of no site",
 }
 COUNT = r"(\d+) file\(s\): (\d+) used, (\d+) image\(s\) refused, (\d+) not an image"
 

@@ -128,7 +128,7 @@ def test_a_structure_that_some_masks_lack_is_noted(tmp_path: Path) -> None:
     assert channels[0].sum() > 0 and (channels[1] == -1).all()
 
 
-def test_sites_with_different_numbers_of_labels_are_noted(
+def test_sites_whose_masks_have_several_labels_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for site, factor in (("ash", 1), ("elm", 255)):
@@ -139,7 +139,7 @@ def test_sites_with_different_numbers_of_labels_are_noted(
 
     def found() -> list[str]:
         warned = run_json(capsys, "doctor", tmp_path)["warnings"]
-        return [note for note in warned if "numbers of labels" in note]
+        return [note for note in warned if "several labels" in note]
 
     assert not found()  # one writes 255 where the other writes 1
     made.write(file, made.gland(3) * 7)
@@ -248,9 +248,11 @@ def test_a_structure_that_is_lost_where_the_network_resamples_is_a_note(tmp_path
     site = made.saml(tmp_path / "elm")
     mask = np.zeros((8, 8, 4), np.uint8)
     mask[2, 2, 1] = 1
+    mask[:, 3:5, 2] = 2
     made.write(site / "Case01_segmentation.nii.gz", mask)
-    for size, is_lost in (((8, 8), False), ((4, 4), True)):
-        found = checked(site, field_of_view=1, size=size)[1]
+    # At 4 x 4 it is between the pixels; of the central quarter, outside.
+    for share, size, is_lost in ((1, (), False), (1, (4, 4), True), (0.25, (), True)):
+        found = checked(site, field_of_view=share, size=size)[1]
         assert any("Case01_segmentation.nii.gz: 1" in note for note in found) is is_lost
 
 

@@ -207,6 +207,17 @@ def test_a_right_mask_in_another_order_of_axes_is_accepted(order: str, tmp_path:
             check_cases(site)
 
 
+def test_a_mask_that_reorienting_turns_otherwise_than_its_image_is_refused(tmp_path: Path) -> None:
+    """At 45 degrees, the axis that is nearest to the patient's depends on the order of storage."""
+    turn = np.array([[2.0, 0, 0], [0, 1, -1], [0, 1, 1]])
+    image = nib.Nifti1Image(made.volume(1), nib.affines.from_matvec(turn, [0, 0, 0]))
+    label = nib.Nifti1Image(made.gland(1), image.affine)
+    nib.save(image, tmp_path / "Case00.nii.gz")
+    nib.save(label.as_reoriented([[0, 1], [2, 1], [1, 1]]), tmp_path / "Case00_segmentation.nii.gz")
+    with refused("Case00_segmentation.nii.gz", "resample"):
+        check_cases(tmp_path)
+
+
 OUTSIDE: list[tuple[tuple[slice, slice], float, str]] = [
     # Columns and rows of the organ, the share of a side that a network sees, and of the organ.
     (np.s_[5:8, 3:5], 0.7, "67%"),

@@ -28,6 +28,7 @@ Change = Callable[[Path], object]
 STRUCTURES = ("disc", "cup")
 VOLUME, GLAND = made.volume(1), made.gland(1)
 AFFINE = np.diag([0.6, 0.6, 3.6, 1])
+SHEARED = AFFINE + np.eye(4, k=1) * [0, 0, 1, 0]
 MASK = made.mask(2)
 GREYS = {"background": 0, "disc": [128, 255], "cup": 255}
 
@@ -82,10 +83,18 @@ def placed(affine: np.ndarray) -> Callable[[Any], Any]:
 
 
 def header_again(nifti: Any) -> Any:
-    changed = nib.Nifti1Image(np.asarray(nifti.dataobj), None, nifti.header)
-    changed.set_qform(AFFINE)
-    changed.set_sform(AFFINE)
+    return nib.Nifti1Image(np.asarray(nifti.dataobj), AFFINE)
+
+
+def sheared(nifti: Any) -> Any:
+    """As of a tilted gantry, which a qform cannot say."""
+    changed = nib.Nifti1Image(np.asarray(nifti.dataobj), SHEARED)
+    changed.set_qform(SHEARED, code=1)
     return changed
+
+
+def renamed(old: str, new: str) -> Change:
+    return lambda site: (site / old).rename(site / new)
 
 
 def on_grid(nifti: Any) -> Any:
@@ -137,7 +146,7 @@ ON_EDGE = np.zeros((8, 8, 4), np.uint8)
 ON_EDGE[6:, 3:5, 1:3] = 1
 RED = np.dstack([MASK, MASK * 0, MASK * 0])
 DEEP = made.photo(2)[..., 0].astype(np.uint16) * 257
-AGAIN = r"write it again (nibabel: image.set_qform(affine), image.set_sform(affine))"
+AGAIN = "write it again (nibabel: Nifti1Image(voxels, affine))"
 MANY = np.arange(260, dtype=np.int16).reshape(13, 5, 4)
 LARGER = np.zeros((13, 5, 4), np.uint8)
 LARGER[5:8, 1:3, 1:3] = 1
@@ -156,6 +165,19 @@ VOLUMES: list[tuple[str, Change, Change]] = [
     ("put the label in its place", voxels(IMAGE, GLAND), voxels(LABEL, GLAND[::-1].copy())),
     ("resample it on the grid", volume(LABEL, placed(moved(1, 0, 0))), volume(LABEL, on_grid)),
     ("resample it on the grid", voxels(LABEL, GLAND[:7]), volume(LABEL, on_grid)),
+    # Its header says nothing of its place: resampled it would lie elsewhere.
+    ("else export it again", volume(LABEL, placed(np.eye(4))), voxels(LABEL, GLAND)),
+    (
+        AGAIN,
+        both(volume(IMAGE, sheared), volume(LABEL, placed(SHEARED))),
+        volume(IMAGE, placed(SHEARED)),
+    ),
+    ("rename it to .nii.gz", renamed(IMAGE, IMAGE[:-3]), renamed(IMAGE[:-3], IMAGE)),
+    (
+        "rename it to .nii",
+        both(voxels("a.nii", VOLUME), renamed("a.nii", IMAGE)),
+        renamed(IMAGE, IMAGE[:-3]),
+    ),
     (AGAIN, volume(LABEL, header(pixdim=[1] * 8)), volume(LABEL, header_again)),
     (
         AGAIN,
@@ -228,7 +250,15 @@ PICTURES: list[tuple[str, Change, Change]] = [
         both(without("dataset.json"), picture(DRAWN, made.mask(2, (0, 1, 255)))),
         both(labels(**GREYS), picture(DRAWN, MASK)),
     ),
-    ("draw what is there", labels(background=0, disc=128, void=255), labels(**GREYS)),
+    ("draw what is there", labels(background=0, disc=128, void_region=255), labels(**GREYS)),
+    ("else export it again", picture(DRAWN, MASK[::2]), picture(DRAWN, MASK)),
+    ("Give disc those of both", labels(background=0, disc=128, cup=255), labels(**GREYS)),
+    (
+        "call the structures disc and cup there",
+        labels(background=0, optic_disc=[128, 255], optic_cup=255),
+        labels(**GREYS),
+    ),
+    ("call the structures", labels(background=0, disc=128, inner_cup=255), labels(**GREYS)),
     (
         "give each label a range",
         both(*(picture(f"masks/eye0{n}.jpg", made.mask(n), quality=95) for n in range(4))),
@@ -389,7 +419,7 @@ FOLDERS: list[tuple[str, Change, Change, Look, str, Change, str]] = [
         "elm",
     ),
     (
-        "export it again",
+        "mend it",
         made.nvflare,
         lambda root: (root / MSD).write_text("{"),
         find_cases,
@@ -413,6 +443,15 @@ FOLDERS: list[tuple[str, Change, Change, Look, str, Change, str]] = [
         find_cases,
         ".",
         edited("dataset.json", file_ending=".nii.gz"),
+        ".",
+    ),
+    (
+        "add it, as docs/data.md says",
+        made.nnunet,
+        without("dataset.json"),
+        find_cases,
+        ".",
+        made.nnunet,
         ".",
     ),
     ("Give the folder that holds one", sites, stay, site_folders, "no", stay, "."),
@@ -487,7 +526,7 @@ def test_a_fix_of_a_setting_is_followed(row: Any, tmp_path: Path) -> None:
 # Arguments of a class, choices with two right answers, and what a test beside this one follows.
 OTHERS = (
     "Add it|Load it first|mend 'channel'|choose one|Add cases"
-    "|change the permissions|give all the same|if nobody drew it|split by another seed"
+    "|change the permissions|the prostate bundle takes|if nobody drew it|split by another seed"
     "|convert the DICOM series|Give these arguments|Leave datalist out|set a larger size|There is"
     "|Give it a layout|Give a site's folder"
 ).split("|")

@@ -31,7 +31,7 @@ def site_of(
 
 
 NNUNET = {"background": 0, "disc": [1, 2], "cup": 2}
-GREY = {"background": 0, "Disc": [64, 191], "Cup": [192, 255]}
+GREY = {"background": 0, "Disc": [64, 255], "Cup": [192, 255]}
 CODINGS: list[tuple[tuple[int, ...], str, dict[str, Any] | None, Values]] = [
     ((0, 1), ".png", None, {"disc": [1, 65535]}),
     ((0, 255), ".bmp", None, {"disc": [1, 65535]}),
@@ -39,7 +39,7 @@ CODINGS: list[tuple[tuple[int, ...], str, dict[str, Any] | None, Values]] = [
     ((0, 255), ".jpg", {"0": "background", "255": "other"}, {"disc": [128, 255]}),
     ((0, 1, 2), ".png", NNUNET, {"disc": [1, 2], "cup": [2, 2]}),
     ((0, 1, 2), ".png", {"0": "background", "1": "rim", "2": "Cup"}, {"cup": [2, 2]}),
-    ((0, 128, 255), ".jpg", GREY, {"disc": [64, 191], "cup": [192, 255]}),
+    ((0, 128, 255), ".jpg", GREY, {"disc": [64, 255], "cup": [192, 255]}),
     ((255, 128, 0), ".png", {"background": 255, "disc": [0, 128], "cup": 0}, {}),
 ]
 

@@ -75,7 +75,6 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
     touch(tmp_path, "papers/readme.txt", "Case00.nii.gz", "lost+found/x", "$RECYCLE.BIN/x")
     names = ["dofe", "folders", "msd", "nnunet", "one_client", "saml"]
     assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
-    (tmp_path / "Case00.nii.gz").unlink()
     found = run_json(capsys, "doctor", tmp_path, code=2)
     assert found["problems"] == [] and list(found["sites"]) == names
     monkeypatch.chdir(tmp_path / "folders" / "images")
@@ -85,6 +84,14 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
     )
     with refused(tmp_path / "saml", "saml"):
         site_folders(tmp_path / "saml")
+
+
+def test_files_that_the_description_of_nnunet_lists_may_lie_anywhere(tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm" / "raw").parent
+    listed = {"c": {"images": ["raw/Case00.nii.gz"], "label": "raw/Case00_segmentation.nii.gz"}}
+    (site / "dataset.json").write_text(json.dumps({"file_ending": ".nii.gz", "dataset": listed}))
+    names = [f"{site}/raw/Case00{end}.nii.gz" for end in ("", "_segmentation")]
+    assert find_cases(site) == [dict(zip(("image", "label"), names))]
 
 
 def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
