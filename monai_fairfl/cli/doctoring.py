@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from packaging.requirements import Requirement
 
-from monai_fairfl.cli.answers import Answer
+from monai_fairfl.cli.answers import Answer, say
 from monai_fairfl.cli.choosing import FUNDUS, bundle_for
 from monai_fairfl.cli.options import STEREO
 from monai_fairfl.cli.program import build_of
@@ -164,6 +164,7 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
         findings = [Finding(what, NOTE if args.write_lists else WRONG, str(error))]
     structures = args.structures or (("disc", "cup") if bundle == FUNDUS else ())
     split = {"seed": args.seed, "folds": args.folds, "fold": args.fold}
+    say("Every file is read ...")
     found, text = overview(folders, structures, STEREO[args.stereo], notes, root=root, **split)
     findings += [Finding(what, WRONG, problem) for problem in found["problems"]]
     if found["problems"] or not args.write_lists:

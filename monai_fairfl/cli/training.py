@@ -15,7 +15,7 @@ from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
 from monai_fairfl.bundle.settings import QUICK
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.bundle.trainings import SomeFailed
-from monai_fairfl.cli.answers import LOG, Answer, out_folder
+from monai_fairfl.cli.answers import LOG, Answer, out_folder, say
 from monai_fairfl.cli.choosing import PROSTATE, chosen_bundle
 from monai_fairfl.cli.engines import simulate
 from monai_fairfl.cli.options import keys_given
@@ -47,6 +47,7 @@ def _line_of(args: argparse.Namespace, **keys: Any) -> MonaiLine:
     default = "-".join([args.command.strip("_"), root.name, *given])
     default = re.sub("[^A-Za-z0-9_.]+", "-", default)[:LONGEST_NAME].strip("-.")
     out = out_folder(args.out, default)
+    say("Every file is read before the first round ...")
     return federation_line(bundle, root, out, chosen_files(args, bundle), **keys | keys_given(args))
 
 

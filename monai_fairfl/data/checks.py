@@ -628,12 +628,12 @@ def overview(
     notes += notes_on_sites(summaries)
     roots = [Path(root)] if root is not None else [each.folder for each in summaries.values()]
     counts = sorted_out(roots, summaries.values())
-    refused = few(f"{path}: {reason}" for path, reason in counts["refused"].items())
+    told = "\n".join(problems)
+    refused = few(f"{path}: {why}" for path, why in counts["refused"].items() if why not in told)
     found = f"{len(summaries)} site(s), {len(notes)} note(s), {len(problems)} problem(s)"
     text = [as_table(summaries), ""]
     text += [f"note: {note}" for note in notes]
     text += [f"refused: {refused}"] if refused else []
-    text += [f"problem: {problem}" for problem in problems]
     text += [f"{found} that would stop a training", files.count_of_files(counts)]
     data = {"sites": summaries, "warnings": notes, "problems": problems, "files": counts}
     return data, "\n".join(text)

@@ -412,7 +412,7 @@ class Federation:
                 break
         raise FederationError(
             f"{what}: {reason}. Nothing of it was recorded; rounds done: {number}. Mend the cause, "
-            "and run the same command with --resume True (in Python: run(resume=True))"
+            "and start the same again (MONAI's command: --resume True; Python: run(resume=True))"
         ) from None
 
     def _play(self, tried: Round) -> None:

@@ -354,7 +354,7 @@ class MeasureVolumed(CaseOutput):
             volume = float(gland.sum()) * float(abs(np.linalg.det(affine[:3, :3]))) / 1000
             results["millilitres"] = round(volume, 4)
             if gland.any() and not self.least <= volume <= self.largest:
-                case.flag(f"outside of {self.least:g} to {self.largest:g} ml: look at it")
+                case.flag(f"outside of {self.least:g} to {self.largest:g} ml")
         if not gland.any():
             case.note("nothing was found: look at the overlay")
         return results
@@ -421,7 +421,7 @@ class CheckBorderd(CaseOutput):
     >>> cases = Cases([case], Path(tempfile.mkdtemp(), "volumes.json"))
     >>> _ = CheckBorderd("pred", cases, field_of_view=0.6)({"pred": mask})
     >>> print(case.results["flags"][0])
-    the mask touches the border of what the network saw: look at it
+    the mask touches the border of what the network saw
     """
 
     def __init__(self, keys: KeysCollection, cases: Cases, field_of_view: float = 1.0):
@@ -438,7 +438,7 @@ class CheckBorderd(CaseOutput):
         if is_volume and mask.shape[2] > 1:
             ends.append(mask[..., [0, -1]])
         if any(end.any() for end in ends):
-            case.flag("the mask touches the border of what the network saw: look at it")
+            case.flag("the mask touches the border of what the network saw")
         return {}
 
 
@@ -590,12 +590,12 @@ def answer_text(table: Mapping[str, Any]) -> str:
         table: what a run's ``volumes.json`` or ``ratios.json`` holds.
 
     >>> line = {"case": "Case01", "status": "segmented", "millilitres": 41.26, "share": 0.01,
-    ...         "mask": "a_pred.nii.gz", "problems": [], "flags": ["at the border: look at it"]}
+    ...         "mask": "a_pred.nii.gz", "problems": [], "flags": ["at the border"]}
     >>> for text in answer_text({"cases": [line], "files": None}).splitlines()[2:]:
     ...     print(" ".join(text.split()))
     Case01 41.3 ml a_pred.nii.gz
     1 of 1 cases segmented. Before you use a mask, look at it.
-    Look at: Case01: at the border: look at it
+    Look at: Case01: at the border
     """
     lines = table["cases"]
     rows = []

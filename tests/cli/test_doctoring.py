@@ -61,6 +61,7 @@ def test_the_data_are_checked_in_short(sites: Path, tmp_path: Path, cli: Command
         found = cli.json("doctor", folder, code=2)["checks"][-1]
         assert found["status"] == "WRONG"
         assert "Case00" in found["found"]
+        assert cli.run("doctor", folder, code=2).count(found["found"]) == 1
     assert "nowhere" in cli.refusal("doctor", tmp_path / "nowhere")
 
 
