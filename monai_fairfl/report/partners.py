@@ -106,27 +106,8 @@ def different_settings(group: Sequence[Run]) -> list[str]:
     return [name for name in names if any(o.get(name) != recorded[0].get(name) for o in recorded)]
 
 
-def why_not_judged(run: Run, alone: Run | None, mean_dice: float | None) -> str | None:
-    """Why no verdict may be given; ``None`` for a full run of its bundle that has learnt enough.
-
-    Args:
-        run: in question.
-        alone: the run of training alone with which it is compared; ``None`` without one.
-        mean_dice: mean over the sites of its Dice; ``None`` where it has none.
-    """
-    why = _why_not_full(run)
-    if why is None and alone is not None and _why_not_full(alone) is not None:
-        why = f"{alone.name}, with which it is compared, is not a full run"
-    if why is None:
-        least = run.config["full_run"]["mean_dice"]
-        if mean_dice is None or mean_dice < least:
-            found = "unknown" if mean_dice is None else f"{mean_dice:.3f}"
-            why = f"its mean Dice is {found}, and nothing is judged below {least:g}"
-    return why
-
-
-def _why_not_full(run: Run) -> str | None:
-    """Why the training was not the bundle's full one: as many local epochs, in one schedule."""
+def why_not_full(run: Run) -> str | None:
+    """Why a training was not the bundle's full one: as many local epochs, in one schedule."""
     try:
         full = FullRun.read(run.config.get("full_run"))
     except ConfigError as error:

@@ -110,7 +110,7 @@ def _entries(
             stderr = stdev(means) / math.sqrt(len(means)) if len(means) > 1 else None
             numbers[site] = Number(mean(means), stderr, len(means))
         of_method = [run for run in runs if run.method == name]
-        entry = Entry(name, of_method, measurement, len(of_method[0].rounds), numbers, cases)
+        entry = Entry(name, of_method, measurement, numbers, cases)
         entry.comparable = set(numbers) == set(entry.run.sites)
         entries.append(entry)
     for entry in entries:

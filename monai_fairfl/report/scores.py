@@ -51,7 +51,6 @@ class Entry:
         name: unique in the report.
         runs: the run, or those of every seed and fold.
         measurement: of the scores, a key of :data:`CASES_OF`.
-        after_rounds: rounds of training of the models that were scored.
         scores: site -> Dice, a fraction in [0, 1]; sites without one are absent.
         cases: site -> case -> its Dice with every seed, where it is known.
         alone: the entry of training alone that it is measured against.
@@ -62,7 +61,6 @@ class Entry:
     name: str
     runs: Sequence[Run]
     measurement: str
-    after_rounds: int
     scores: Mapping[str, Number]
     cases: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     alone: Entry | None = None
@@ -88,12 +86,12 @@ def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
         measurement: the closing measurement to show where the run has it.
         warnings: gets a line for a score outside [0, 1], which is left out, and for sites without.
     """
-    shown, rounds = measurement, len(run.rounds)
+    shown = measurement
     found = {site: run.closing(site, measurement) for site in run.sites}
     if not any(found.values()):
         newest = {site: run.newest_dice(site) or (0, None) for site in run.sites}
-        shown, rounds = DURING_TRAINING, max(number for number, _ in newest.values())
-        found = {site: dice for site, (number, dice) in newest.items() if number == rounds}
+        shown, last = DURING_TRAINING, max(number for number, _ in newest.values())
+        found = {site: dice for site, (number, dice) in newest.items() if number == last}
 
     scores = {}
     for site, dice in found.items():
@@ -109,7 +107,7 @@ def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
     for site in run.sites if shown in CLOSING else ():
         by_case = run.scores_by_case(site, shown)
         cases[site] = {case: [value] for case, value in by_case.items()}
-    return Entry(run.name, [run], shown, rounds, scores, cases)
+    return Entry(run.name, [run], shown, scores, cases)
 
 
 def shown_measurement(runs: Sequence[Run]) -> str:
@@ -295,29 +293,27 @@ def validation_means(
         doubted: hospitals whose own reports do not count, unless nobody else is there.
         warnings: gets a line for what does not count.
     """
-    several = any(len(entry.runs) > 1 for entry in entries)
-    found: dict[str, dict[tuple[str, str], float]] = {}
+    found: dict[str, dict[tuple[Any, ...], float]] = {}
     for entry in entries:
-        found[entry.name] = {}
+        of_entry = found[entry.name] = {}
         for run in entry.runs:
             numbers = {site: run.closing(site, "score") for site in run.sites}
             if not any(numbers.values()):
                 numbers = {s: (run.newest_dice(s) or (0, None))[1] for s in run.sites}
-            pair = f" of seed {run.seed}, fold {run.fold}" if several else ""
             for site, number in numbers.items():
                 if number is not None:
-                    found[entry.name][pair, site] = number.value
+                    of_entry[site, run.seed, run.fold] = number.value
     scored = [set(values) for values in found.values() if values]
     common = set.intersection(*scored) if scored else set()
-    lacking = sorted({f"{site}{pair}" for places in scored for pair, site in places - common})
+    lacking = sorted({site for places in scored for site, *_ in places - common})
     if lacking:
         warnings.append(
             "The mean Dice on validation cases is of what every strategy has scored: it is without "
-            + "; ".join(lacking)
+            f"some scores of {', '.join(lacking)}"
         )
     means: dict[str, float | None] = {}
     for name, values in found.items():
         known = {place: value for place, value in values.items() if place in common}
-        trusted = [value for (_, site), value in known.items() if site not in doubted]
+        trusted = [value for (site, *_), value in known.items() if site not in doubted]
         means[name] = mean(trusted or known.values()) if known else None
     return means

@@ -14,7 +14,7 @@ from monai_fairfl.messages import CANDIDATES, Estimate, chosen, gain_name, to_js
 from monai_fairfl.report import contributions, events, scores
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.hospitals import decision_of, first_look_lines, headline
-from monai_fairfl.report.partners import differences, partners_of, why_not_judged
+from monai_fairfl.report.partners import differences, partners_of, why_not_full
 from monai_fairfl.report.scores import DURING_TRAINING, Entry
 from monai_fairfl.statistics import fairness
 
@@ -42,11 +42,8 @@ def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
     groups = [[entry[run.name] for run in group] for group in partners_of(runs, warnings)]
     standalone = [run for run in runs if run.is_standalone]
     for group in groups:
-        comparable = [found for found in group if found.measurement == measurement]
-        if measurement == DURING_TRAINING:
-            # Models that are still in training are compared after the most rounds.
-            most = max((found.after_rounds for found in comparable), default=0)
-            comparable = [found for found in comparable if found.after_rounds == most]
+        # Models that are still in training are compared with none.
+        comparable = [e for e in group if e.measurement == measurement != DURING_TRAINING]
         sites = {site for found in group for site in found.run.sites}
         for found in group:
             found.comparable = found in comparable and set(found.scores) == sites
@@ -118,16 +115,19 @@ def summarise(
 
 
 def _not_judged(entry: Entry) -> str | None:
-    """Why no verdict may be given on the runs of an entry; ``None`` where all may be judged."""
+    """Why no verdict may be given on an entry; ``None`` for full runs that have learnt enough."""
     alone = entry.alone.runs if entry.alone is not None else ()
     for run in entry.runs:
-        same = [one for one in alone if (one.seed, one.fold) == (run.seed, run.fold)] or alone
+        if why := why_not_full(run):
+            return why
         closing = [run.closing(site, entry.measurement) for site in run.sites]
         values = [number.value for number in closing if number is not None]
-        mean = sum(values) / len(values) if values else None
-        why = why_not_judged(run, same[0] if same else None, mean)
-        if why is not None:
-            return why
+        mean_dice, least = sum(values) / max(len(values), 1), run.config["full_run"]["mean_dice"]
+        if mean_dice < least:
+            return f"its mean Dice is {mean_dice:.3f}, and nothing is judged below {least:g}"
+    for run in alone:
+        if why_not_full(run):
+            return f"{run.name}, with which it is compared, is not a full run"
     return None
 
 

@@ -35,6 +35,7 @@ from monai_fairfl import __version__
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.layouts import few
 from monai_fairfl.data.transforms import in_colours
+from monai_fairfl.errors import DataError, in_words
 from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
@@ -45,6 +46,8 @@ COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 a
 SAME_GRID = 0.1  # mm between the affine of a mask and that of its volume
 VALUES_OF_FILE = np.array([0, 128, 255], np.uint8)
 """Pixel values of background, disc and cup in a written mask."""
+
+COPY_AGAIN = "copy it again from its source, or change its permissions"
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +84,12 @@ class Case:
         self.problems.append(problem)
         logger.warning("%s: %s", self.name, problem)
 
-    def skip(self, problem: str) -> None:
-        """Record why the image cannot be used."""
+    def skip(self, problem: str | Exception, fix: str = COPY_AGAIN) -> None:
+        """Record why the image cannot be used; ``fix`` is for errors of readers."""
+        if isinstance(problem, Exception) and not isinstance(problem, DataError):
+            problem = f"cannot be read ({in_words(problem)}); {fix}"
         self.image, self.status = "", "skipped"
-        self.note(problem)
+        self.note(str(problem))
 
     def flag(self, remark: str) -> None:
         """Record what somebody should look at in the output."""
@@ -157,35 +162,27 @@ class Cases:
             write_atomically(self.report.with_suffix(ending), encoded)
 
     def require(self) -> None:
-        """Go on only with something to do.
-
-        Raises:
-            SystemExit: with code 2, after writing both tables, when every case was skipped.
-        """
+        """Go on only with something to do, see :meth:`finish`."""
         if not self.images:
-            self.save()
-            self._end(2)
+            self.finish()
 
     def finish(self) -> None:
         """Write the table, print it, and end the run.
 
         Raises:
-            SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
-                function returns.
+            SystemExit: with code 2 when every case was skipped, with code 3 when one was or lacks
+                an output. Without one the function returns.
         """
         # Before anything is printed: the reader of standard output may have left.
         self.save()
         text = f"{answer_text(self.table())}\nFolder: {self.report.parent}"
         print(text.encode(errors="replace").decode())
-        self._end(3 if any(case.status != "segmented" for case in self) else 0)
-
-    def _end(self, code: int) -> None:
         if self.scratch is not None:
             self.scratch.cleanup()
-        if code:
+        if any(case.status != "segmented" for case in self):
             # Each was named with its problem when it was found.
-            logger.warning("exit code %d: cases that are not segmented; see %s", code, self.report)
-            raise SystemExit(code)
+            logger.warning("not all cases are segmented; see %s", self.report)
+            raise SystemExit(3 if self.images else 2)
 
 
 class CaseOutput(MapTransform, ABC):

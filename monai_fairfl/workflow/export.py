@@ -19,7 +19,7 @@ from monai_fairfl.bundle.configuration import INFERENCE, METADATA, input_shape
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.model_files import recipe as model_file
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.workflow.recipes import overlay_of, require_same_sections
+from monai_fairfl.workflow.recipes import ModelValues, overlay_of
 
 ONNX_KEY = "monai_fairfl.recipe"
 """Key of the recipe in an ONNX file's metadata."""
@@ -54,14 +54,14 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         raise ConfigError(f"{out} must end in .ts or .onnx, or be a folder without an ending")
     if out.exists():
         raise ConfigError(f"{out} is there already: name another file, or delete it first")
-    recipe = model_file.read_recipe(model)
+    used = ModelValues(model, root, config=[str(INFERENCE)])
+    recipe = used.recipe
     if recipe is None:
         raise ConfigError(f"{model} has no recipe: export the file that the training wrote")
-    configuration.require_same_bundle(model.name, recipe, root)
+    # The weights would also fit a network with another activation.
+    used.require(recipe.values)
     config = ConfigParser(configuration.read_keys(root / INFERENCE, must=True))
     config.update(overlay_of(recipe, root, config))
-    # The weights would also fit a network with another activation.
-    require_same_sections(model.name, recipe, root, config)
     parser = ConfigParser({**config.get(), "bundle_root": str(root), "ckpt_path": str(model)})
     # A constructor may raise anything, and so may load_state_dict.
     try:

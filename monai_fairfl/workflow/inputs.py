@@ -27,7 +27,7 @@ from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data import image_files
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import few
-from monai_fairfl.errors import ConfigError, DataError, in_words
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.workflow.cases import Case, Cases, frames_of
 
 SCRATCH_PREFIX = ".volumes-"
@@ -36,7 +36,7 @@ GRID_TAGS = "Rows Columns PixelSpacing ImageOrientationPatient".split()
 # What one series has one value of (DICOM PS3.3 C.7.1 to C.7.4).
 OWNER_TAGS = "PatientID StudyInstanceUID FrameOfReferenceUID".split()
 TAGS = (
-    "SeriesInstanceUID SeriesNumber SeriesDescription Modality ImageType NumberOfFrames "
+    "SeriesInstanceUID SeriesDescription Modality ImageType NumberOfFrames "
     "PhotometricInterpretation ImagePositionPatient"
 ).split() + [*OWNER_TAGS, *GRID_TAGS]
 MODALITIES_WITHOUT_IMAGES = "AU DOC KO PLAN PR REG RTDOSE RTPLAN RTRECORD RTSTRUCT SEG SR".split()
@@ -78,8 +78,8 @@ def find_images(
             letters.
 
     Returns:
-        All cases, by name. A series is named after its folders; the second one there after its
-        number too; others, and those of long names, after their UID.
+        All cases, by name. A series is named after its folders; of the same name the second gets
+        ``_2`` behind it.
 
     Raises:
         DataError: no such folder, or nothing in it.
@@ -172,7 +172,7 @@ def _find(
             try:
                 check(case)
             except Exception as error:
-                case.skip(why_unreadable(error))
+                case.skip(error)
     scratch = None
     if dicom is not None:
         # Copies of images that a killed run left.
@@ -184,12 +184,13 @@ def _find(
         cases += series
         reasons |= of_no_series
 
-    first: dict[str, Case] = {}
+    taken: set[str] = set()
     for case in cases:
-        if first.setdefault(case.name, case) is not case:
-            other = first[case.name].source
-            case.name = Path(case.source).name
-            case.skip(f"its outputs would have the names of {other}'s; rename one of the two")
+        name, number = case.name, 1
+        while case.name in taken:
+            number += 1
+            case.name = f"{name}_{number}"
+        taken.add(case.name)
         if not case.image:
             reasons |= dict.fromkeys(case.files, case.problems[-1])
     used = {file for case in cases if case.image for file in case.files}
@@ -209,21 +210,8 @@ def _unreadable(folder: Path, path: Path, error: Exception) -> Case:
     case = Case(
         "_".join(path.relative_to(folder).parts) or path.name, str(path), files=(str(path),)
     )
-    case.skip(why_unreadable(error))
+    case.skip(error)
     return case
-
-
-def why_unreadable(
-    error: Exception, fix: str = "copy it again from its source, or change its permissions"
-) -> str:
-    """Return why a file or folder cannot be read, and what to do.
-
-    >>> why_unreadable(PermissionError(13, "Permission denied"), "change the permissions")
-    'cannot be read (PermissionError: [Errno 13] Permission denied); change the permissions'
-    """
-    if isinstance(error, DataError):
-        return str(error)
-    return f"cannot be read ({in_words(error)}); {fix}"
 
 
 def _check_volume(case: Case) -> None:
@@ -298,7 +286,7 @@ def dicom_cases(
     dicom = [path for path in files if image_files.is_dicom(path)]
     if not dicom:
         return [], {}
-    if not (optional_import("pydicom")[1] and optional_import("highdicom")[1]):
+    if not optional_import("highdicom")[1]:
         case = Case("DICOM", source=str(folder), files=tuple(map(str, dicom)))
         case.skip("DICOM needs pydicom and highdicom: pip install 'monai-fairfl[dicom]'")
         return [case], {}
@@ -330,14 +318,10 @@ def dicom_cases(
         paths = tuple(header.filename for header in headers)
         parent = Path(os.path.commonpath([Path(path).parent for path in paths]))
         parts = parent.relative_to(folder).parts
-        number, description = (
-            str(headers[0].get(tag) or "") for tag in ("SeriesNumber", "SeriesDescription")
-        )
-        names = [uid, "_".join([*parts, f"series{number}"]), "_".join(parts)]
-        taken = {"", *(case.name for case in cases)}
-        fitting = [each for each in names if each not in taken and len(each) <= LONGEST_NAME]
-        # The headers' own are in it, and it names files.
-        case = Case([uid, *fitting][-1].replace(os.sep, "_"), source=str(parent), files=paths)
+        # No header has a say in it, as it names files.
+        name = "_".join(parts)[-LONGEST_NAME:] or "series"
+        case = Case(name, source=str(parent), files=paths)
+        description = str(headers[0].get("SeriesDescription") or "")
         case.results = {"series_instance_uid": uid, "series_description": description}
         cases.append(case)
         _convert(case, headers, modality, scratch / f"{len(cases)}.nii")
@@ -362,7 +346,7 @@ def _convert(case: Case, headers: Sequence[Any], modality: str, path: Path) -> N
         case.image = str(path)
         _check_volume(case)
     except Exception as error:  # of pydicom, highdicom and the disk, too
-        case.skip(why_unreadable(error, "export it again, uncompressed, an image a file"))
+        case.skip(error, "export it again, uncompressed, an image a file")
 
 
 def _read(headers: Sequence[Any]) -> nib.Nifti1Image:

@@ -84,15 +84,13 @@ def training_recipe(
     ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root).absolute()
-    plain = {}
     with configuration.errors_in_one_line():
         metadata = configuration.read_keys(root / configuration.METADATA)
-        for key, value in values.items():
-            try:
-                plain[key] = json.loads(json.dumps(value, allow_nan=False))
-            except (TypeError, ValueError) as error:
-                fix = "give finite numbers, texts, or lists of these"
-                raise ConfigError(f"{key} = {value!r} is no recipe's ({error}): {fix}") from error
+        try:
+            plain = json.loads(json.dumps(dict(values), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            fix = "give finite numbers, texts, or lists of these"
+            raise ConfigError(f"{values} are no recipe's ({error}): {fix}") from error
     running, config_files = calling()
     parser = running or ConfigParser({})
     files = {}
@@ -196,7 +194,7 @@ def carried_sections(recipe: ModelRecipe, bundle_root: Path) -> dict[str, Any]:
     carried = {}
     for section in sections:
         content = recipe.parts[section]["content"]
-        if section not in own or own[section]["content"] != content:
+        if own.get(section, {}).get("content") != content:
             carried[section] = content
     return carried
 
@@ -239,35 +237,6 @@ def _of_images(transforms: Any) -> list[dict[str, Any]]:
             others = {"allow_missing_keys": True} if len(keys) > 1 else {}
             found.append({**transform, **others})
     return found
-
-
-def require_same_sections(
-    model: str,
-    recipe: ModelRecipe,
-    bundle_root: Path,
-    config: ConfigParser,
-    own_values: Collection[str] = (),
-) -> None:
-    """Refuse a bundle that builds a section otherwise than the training, and the model not at all.
-
-    Args:
-        model: name of the model's file, for messages.
-        recipe: inside the model.
-        bundle_root: folder of the bundle.
-        config: that uses the model; sections that it does not have are those of ``train.json``.
-        own_values: sections that were changed on purpose.
-
-    Raises:
-        ConfigError: naming the section.
-    """
-    training = read_configs(bundle_root, TRAIN)
-    for key, trained in recipe.sections.items():
-        here = digest_of(config.get(key, training.get(key)))
-        if key not in recipe.parts and key not in own_values and here != trained:
-            raise ConfigError(
-                f"{model} was trained with another {key} than {bundle_root} has: use version "
-                f"{recipe.version} of the bundle (--bundle_root), or name it in --own_values"
-            )
 
 
 # ---- the values of a model that is used
@@ -329,20 +298,21 @@ class ModelValues:
         # On the command line one key may be given without the brackets of a list. MONAI's parser
         # writes "::" for "#".
         self.own_values = [key.replace("::", "#") for key in ensure_tuple(own_values)]
-        self.defaults = defaults
+        self.known = self.defaults = defaults
         self.config = config
         self.unchanged = [section.replace("::", "#") for section in unchanged]
         # What the run uses, for model.json: its values, and the sections that were changed.
         self.values: dict[str, Any] = {}
         self.by_hand: dict[str, Any] = {}
-        self.used = self.path.is_file() and not _loader_is_disabled(calling()[0])
-        with configuration.errors_in_one_line():
-            self.recipe = model_file.read_recipe(self.path) if self.used else None
+        self.recipe: ModelRecipe | None = None
+        if self.path.is_file() and not _loader_is_disabled(calling()[0]):
+            with configuration.errors_in_one_line():
+                self.recipe = model_file.read_recipe(self.path)
+            self.known = self.recipe.values if self.recipe else {}
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it."""
-        values = self.defaults if not self.used else self.recipe.values if self.recipe else {}
-        return values.get(key, NOT_GIVEN)
+        return self.known.get(key, NOT_GIVEN)
 
     @configuration.errors_in_one_line()
     def require(self, values: Mapping[str, Any]) -> None:
@@ -372,7 +342,14 @@ class ModelValues:
             )
         self.values = json.loads(json.dumps(dict(values), default=str))
         config = read_configs(root, self.config)
-        require_same_sections(model, recipe, root, config, self.own_values)
+        training = read_configs(root, TRAIN)
+        for key, trained in recipe.sections.items():
+            here = digest_of(config.get(key, training.get(key)))
+            if key not in recipe.parts and key not in self.own_values and here != trained:
+                raise ConfigError(
+                    f"{model} was trained with another {key} than {root} has: use version "
+                    f"{recipe.version} of the bundle (--bundle_root), or name it in --own_values"
+                )
         # What a part that the model brings was made of cannot be another one.
         brought = carried_sections(recipe, root)
         fixed = {key for section in brought for key in recipe.parts[section]["values"]}

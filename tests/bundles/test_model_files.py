@@ -455,7 +455,7 @@ def test_the_recipe_inside_counts(
 
 @pytest.mark.parametrize("value", [math.nan, (0.0, math.inf), {"low": [0, {"at": math.nan}]}])
 def test_a_value_that_is_no_json_is_refused_by_its_key(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="^window = "):
+    with pytest.raises(ConfigError, match="window"):
         training_recipe(tmp_path, {"size": [32, 32], "window": value})
     endless: list[Any] = []
     endless.append(endless)

@@ -263,7 +263,7 @@ def test_a_fix_of_a_photograph_is_followed(tmp_path: Path) -> None:
 
 OTHERS = (
     # Followed by a test beside this one, or in tests/bundles and tests/cli.
-    "rename one of the two|name another one (dataset_dir)"
+    "name another one (dataset_dir)"
     "|name another with --output_dir|name the folder that holds them|for single views"
     "|move or rename it|convert it to|give finite numbers|add it|use version|give them"
     "|leave out what|only where|name another file, or delete|export the file that"
