@@ -7,9 +7,7 @@ The faulty image lies beside a good one, which goes on.
 
 from __future__ import annotations
 
-import ast
 import gzip
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +20,6 @@ import pytest
 pytest.importorskip("pydicom")
 pytest.importorskip("highdicom")
 
-from helpers.checkout import CHECKOUT  # noqa: E402
 from helpers.dicom_series import (  # noqa: E402
     OWN_UIDS,
     SAGITTAL,
@@ -259,36 +256,3 @@ def test_a_fix_of_a_volume_is_followed(tmp_path: Path) -> None:
 
 def test_a_fix_of_a_photograph_is_followed(tmp_path: Path) -> None:
     follow(PICTURES, picture(), photographs, tmp_path / "in", ".png")
-
-
-OTHERS = (
-    # Followed by a test beside this one, or in tests/bundles and tests/cli.
-    "name another one (dataset_dir)"
-    "|name another with --output_dir|name the folder that holds them|for single views"
-    "|move or rename it|convert it to|give finite numbers|add it|use version|give them"
-    "|leave out what|only where|name another file, or delete|export the file that"
-    "|use the model's bundle|train first, or name one|give the values of its"
-    # No fix, or an installation.
-    "|look at the overlay|look at it|look at them|the sform is used|pip install|slices are"
-    "|each needs one|beside it|start with|the bundle's own|--own_values"
-).split("|")
-
-
-def test_every_fix_that_the_room_proposes_is_in_a_table() -> None:
-    words = {
-        word for rows in (SERIES, VOLUMES, PICTURES) for row in rows.values() for word in row[1]
-    }
-    missing = []
-    for file in (CHECKOUT / "monai_fairfl" / "workflow").glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if not isinstance(node, ast.Call):
-                continue
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if name in ("DataError", "ConfigError", "skip", "note"):
-                text = re.sub(r"\{.*?\}", "", ast.unparse(node.args[0]).strip("f'\""))
-                for clause in re.split(r"[;:] ", text)[1:]:
-                    if clause.strip("'\"") and not any(
-                        word in clause for word in (*words, *OTHERS)
-                    ):
-                        missing.append(clause)
-    assert missing == []
