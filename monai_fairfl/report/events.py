@@ -123,7 +123,7 @@ def touched_words(touched: Mapping[str, Mapping[str, Sequence[int]]], rounds: in
 def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> list[str]:
     """What a reader must know before comparing, a sentence each without its full stop."""
     runs = [run for entry in entries for run in entry.runs]
-    lines = [line for group in groups for line in _differences(group, len(groups))]
+    lines = [line for group in groups for line in _differences(group)]
     labels: dict[str, set[str]] = {}
     for run in runs:
         for row in run.table:
@@ -151,10 +151,9 @@ def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> 
     return list(dict.fromkeys(lines))
 
 
-def _differences(group: Sequence[Entry], groups: int) -> Iterator[str]:
+def _differences(group: Sequence[Entry]) -> Iterator[str]:
     """What the entries of a group do not have in common."""
     runs = [entry.run for entry in group]
-    subject = "The runs" if groups == 1 else names_of(runs)
     facts: dict[str, list[Any]] = {
         "sites": [run.sites for run in runs],
         "numbers of rounds": [len(run.rounds) for run in runs],
@@ -164,4 +163,4 @@ def _differences(group: Sequence[Entry], groups: int) -> Iterator[str]:
     }
     differing = [fact for fact, found in facts.items() if any(one != found[0] for one in found)]
     if differing := differing + different_settings(runs):
-        yield f"{subject} differ in {', '.join(differing)}: compare their scores with care"
+        yield f"{names_of(runs)} differ in {', '.join(differing)}: compare their scores with care"

@@ -48,10 +48,11 @@ def partners_of(runs: Sequence[Run], warnings: list[str]) -> list[list[Run]]:
                 f"{names_of(group)} are compared, but whether they have the same "
                 f"{' and '.join(gaps)} is not recorded"
             )
-    if len(groups) > 1:
-        names = "; ".join(names_of(group) for group in groups)
+    for group in groups[1:]:
+        facts = {fact for a in group for b in groups[0] for fact in differences(a, b)}
         warnings.append(
-            f"Only runs of the same data, split and seed are compared with each other: {names}"
+            f"{names_of(group)} and {names_of(groups[0])} are not compared with each other: "
+            f"another {' and another '.join(sorted(facts))}"
         )
     return groups
 

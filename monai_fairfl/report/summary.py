@@ -14,7 +14,7 @@ from monai_fairfl.messages import CANDIDATES, Estimate, chosen, gain_name, to_js
 from monai_fairfl.report import contributions, events, scores
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.hospitals import decision_of, first_look_lines, headline
-from monai_fairfl.report.partners import differences, partners_of, why_not_full
+from monai_fairfl.report.partners import partners_of, why_not_full
 from monai_fairfl.report.scores import DURING_TRAINING, Entry
 from monai_fairfl.statistics import fairness
 
@@ -40,7 +40,6 @@ def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
     measurement = scores.shown_measurement(runs)
     entry = {run.name: scores.entry_of(run, measurement, warnings) for run in runs}
     groups = [[entry[run.name] for run in group] for group in partners_of(runs, warnings)]
-    standalone = [run for run in runs if run.is_standalone]
     for group in groups:
         # Models that are still in training are compared with none.
         comparable = [e for e in group if e.measurement == measurement != DURING_TRAINING]
@@ -48,12 +47,6 @@ def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
         for found in group:
             found.comparable = found in comparable and set(found.scores) == sites
             find_references(found, comparable if found in comparable else [])
-            if standalone and found.alone is None and not found.run.is_standalone:
-                why = " and another ".join(differences(found.run, standalone[0]))
-                warnings.append(
-                    f"What {found.name} gained over training alone is not known: "
-                    f"{standalone[0].name} has {f'another {why}' if why else 'no such score'}"
-                )
     return summarise(groups, measurement, warnings, list(entry))
 
 

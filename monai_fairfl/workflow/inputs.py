@@ -12,7 +12,6 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -122,8 +121,7 @@ def find_photographs(
         ...
     monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
-    check = partial(_check_photograph, stereo=stereo)
-    return _find(Path(folder), Path(report), pattern, check)
+    return _find(Path(folder), Path(report), pattern, lambda case: _check_photograph(case, stereo))
 
 
 @errors_in_one_line()

@@ -46,7 +46,7 @@ def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
         assert report["warnings"] == []
     else:
         assert gain_of(report, "FedAvg", "oak") is None
-        assert warned(report, "FedAvg gained", f"another {differs}")
+        assert warned(report, "FedAvg", f"another {differs}")
         assert report["compared"] == [["Standalone"], ["FedAvg"]]
 
 
