@@ -42,6 +42,7 @@ MODALITIES_WITHOUT_IMAGES = "AU DOC KO PLAN PR REG RTDOSE RTPLAN RTRECORD RTSTRU
 FEWEST_SLICES = 3  # below, it is a localiser
 TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wrong step does not
 SAME_POSITION = 0.01  # mm
+LEANING = 1e-4  # 1 less the cosine between the stack and the normal of its slices: 0.8 degrees
 # The axis of slices is the one of this many times the spacing of the others.
 FACTOR_OF_SLICES = 1.5
 LONGEST_NAME = 80  # letters of a case's; the file system's limit is 255 bytes, with an ending
@@ -363,7 +364,12 @@ def _read(headers: Sequence[Any]) -> nib.Nifti1Image:
         dataset.file_meta.setdefault("TransferSyntaxUID", ImplicitVRLittleEndian)
     settings: Any = {"dtype": np.float64, "apply_real_world_transform": False}
     if len(datasets) > 1:
-        stack = highdicom.get_volume_from_series(datasets, rtol=TOLERANCE, **settings)
+        # What highdicom wants to be equal, _in_order found to be so but for rounding and gaps.
+        for tag in ("FrameOfReferenceUID", "PixelSpacing", "ImageOrientationPatient"):
+            for dataset in datasets:
+                setattr(dataset, tag, datasets[-1].get(tag) or "1.2")
+        settings |= {"rtol": TOLERANCE, "perpendicular_tol": LEANING}
+        stack = highdicom.get_volume_from_series(datasets, **settings)
     else:
         stack = highdicom.Image.from_dataset(datasets[0]).get_volume(**settings)
     # highdicom's (slice, row, column) is a right-handed system; ours is (column, row, slice).

@@ -69,7 +69,8 @@ def test_a_report_in_the_series_of_its_images_hides_none_of_them(tmp_path: Path)
     write_series(
         tmp_path / "in", VOLUME[:1], names="A{}.dcm", Modality="SR", SeriesInstanceUID="1.2.3"
     )
-    [case] = cases = found(tmp_path / "in")
+    cases = found(tmp_path / "in")
+    [case] = cases
     assert (case.status, len(case.files)) == ("waiting", 6)
     assert list(cases.table()["files"]["refused"].values()) == ["it holds no image, but SR"]
 
@@ -184,10 +185,13 @@ def test_slices_that_lost_their_patient_to_deidentification_stay_in_their_series
     empty: str | None, tmp_path: Path
 ) -> None:
     dataset = write_series(tmp_path / "in")[2]
-    dataset.PatientID = empty
+    dataset.PatientID = dataset.FrameOfReferenceUID = empty
+    dataset.PixelSpacing = [0.750001, 0.5]
     dataset.save_as(dataset.filename)
-    [case] = found(tmp_path / "in")
+    cases = found(tmp_path / "in")
+    [case] = cases
     assert (len(case.files), case.problems) == (6, [])
+    np.testing.assert_array_equal(loaded(case.image)[0], VOXELS)
 
 
 def test_a_slice_that_cannot_be_read_is_named_and_its_neighbours_are_doubted(
