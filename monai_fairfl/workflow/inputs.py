@@ -414,11 +414,8 @@ def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
         values = grid[tag] = np.array(found, dtype=float)
         if tag in GRID_TAGS and not np.allclose(values, values[0], rtol=1e-4, atol=1e-3):
             raise DataError(f"slices of different {tag}; send one series for each")
-    # (column, row, slice) is a right-handed system. The normal of two perpendicular unit vectors is
-    # a unit vector; not a number is none.
+    # (column, row, slice) is a right-handed system, which highdicom checks.
     normal = np.cross(*grid["ImageOrientationPatient"][0].reshape(2, 3))
-    if not abs(np.linalg.norm(normal) - 1) < 1e-2 or not (grid["PixelSpacing"] > 0).all():
-        raise DataError("axes that are not perpendicular, or without length; export it again")
     order = np.argsort(grid["ImagePositionPatient"] @ normal, kind="stable")
     # The two files whose step is most unlike the others.
     steps = np.diff(grid["ImagePositionPatient"][order], axis=0)
