@@ -72,7 +72,7 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
         logger.warning("The updates of all rounds take at most %.2g GB.", size / 1e9)
 
     used = [runs.run_dir / name for name in resuming.compared(runs.run_dir, runs.names)]
-    if resuming.begun(runs.run_dir):
+    if resuming.records_of(runs.run_dir):
         used = [runs.run_dir]
     if used:
         resuming.check_training(runs.run_dir, runs.config, list(runs.sites))

@@ -402,7 +402,7 @@ class BundleFederation(Observer):
         # What a process that ended has left is gone on with.
         resume = self.settings.resume or turn.again
         with stopping_on_signals(federation.stop), quiet():
-            return federation.run(resume and resuming.begun(folder))
+            return federation.run(resume and bool(resuming.records_of(folder)))
 
     def run_started(self) -> None:
         """Write ``settings.json``, which the report reads, too, and digests of the sites' cases.

@@ -12,30 +12,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-U_NETS = ("BasicUNet", "BasicUNetPlusPlus", "DynUNet", "SwinUNETR", "UNet", "UNETR")
-OTHER_NETWORKS = ("AttentionUnet", "HighResNet", "SegResNet", "SegResNetDS", "VNet")
-INFERERS = ("SimpleInferer", "SliceInferer", "SlidingWindowInferer")
-AXES = ("EnsureChannelFirstd", "Orientationd", "Resized", "ResizeWithPadOrCropd", "Spacingd")
-BORDERS = ("CenterScaleCropd", "CenterSpatialCropd", "DivisiblePadd", "SpatialPadd")
-NORMALISING = ("NormalizeIntensityd", "ScaleIntensityd", "ScaleIntensityRanged")
-OTHERS = ("Activationsd", "AsDiscreted", "LoadImaged", "ScaleIntensityRangePercentilesd")
-OWN_INFERERS = ("CoarseToFineInferer", "FirstOutputInferer", "MirroredInferer")
-OF_SLICES = ("NeighbourSliceInferer",)
-OF_LABELS = ("LabelStructuresd", "NestStructuresd")
-OF_IMAGES = ("NormaliseFieldd", "OneChanneld", "OneViewd", "SmoothResized")
 READERS = ("ITKReader", "NibabelReader", "PILReader")
 FUNCTIONS = [
-    f"monai_fairfl.data.{name}" for name in ("grey_levels", "in_colours", "normalise_field")
+    "monai_fairfl.data.grey_levels",
+    "monai_fairfl.data.in_colours",
+    "monai_fairfl.data.normalise_field",
 ]
 """Given as an argument, by ``"_mode_": "callable"``."""
 
 OF_FILES = ("@values", "@stereo")
 """References that stay: to how a site writes its files, not to how a model was trained."""
 
-ALLOWED = [*U_NETS, *OTHER_NETWORKS, *INFERERS, *AXES, *BORDERS, *NORMALISING, *OTHERS, *READERS]
-ALLOWED += [f"monai_fairfl.inferers.{name}" for name in (*OWN_INFERERS, *OF_SLICES)]
-ALLOWED += [f"monai_fairfl.data.{name}" for name in (*OF_LABELS, *OF_IMAGES)]
-ALLOWED += FUNCTIONS
+ALLOWED = [
+    *("AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "HighResNet", "SegResNet"),
+    *("SegResNetDS", "SwinUNETR", "UNet", "UNETR", "VNet"),
+    *("SimpleInferer", "SliceInferer", "SlidingWindowInferer"),
+    *("EnsureChannelFirstd", "Orientationd", "Resized", "ResizeWithPadOrCropd", "Spacingd"),
+    *("CenterScaleCropd", "CenterSpatialCropd", "DivisiblePadd", "SpatialPadd"),
+    *("NormalizeIntensityd", "ScaleIntensityd", "ScaleIntensityRanged"),
+    *("Activationsd", "AsDiscreted", "LoadImaged", "ScaleIntensityRangePercentilesd"),
+    *READERS,
+    *FUNCTIONS,
+    "monai_fairfl.inferers.CoarseToFineInferer",
+    "monai_fairfl.inferers.FirstOutputInferer",
+    "monai_fairfl.inferers.MirroredInferer",
+    "monai_fairfl.inferers.NeighbourSliceInferer",
+    "monai_fairfl.data.LabelStructuresd",
+    "monai_fairfl.data.NestStructuresd",
+    "monai_fairfl.data.NormaliseFieldd",
+    "monai_fairfl.data.OneChanneld",
+    "monai_fairfl.data.OneViewd",
+    "monai_fairfl.data.SmoothResized",
+]
 """What a part may build: classes of MONAI by their names, and those of this package."""
 
 

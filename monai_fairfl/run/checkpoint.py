@@ -218,8 +218,6 @@ class Models:
 
     def write(self, weights: Weights, rewards: Mapping[str, Weights], rounds: int) -> None:
         """Write the last global model, after ``rounds``, and every client's reward."""
-        if self.withheld:
-            logger.info("%d tensors stay at the clients: no whole model is", len(self.withheld))
         self._save("global", weights, rounds)
         for client, reward in rewards.items():
             self._save(safe_name(client), reward, rounds, client)

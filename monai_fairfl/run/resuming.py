@@ -40,12 +40,6 @@ Runs over engines have none: what a site's cases are stays there.
 """
 
 
-def begun(folder: Path) -> bool:
-    """Whether ``folder`` holds a run that has begun: its ledger has something in it."""
-    ledger = folder / "ledger.jsonl"
-    return ledger.exists() and ledger.stat().st_size > 0
-
-
 def records_of(folder: Path) -> list[dict[str, Any]]:
     """The records of the run in ``folder``; none where it has not begun."""
     ledger = folder / "ledger.jsonl"
@@ -89,7 +83,7 @@ def compared(run_dir: Path, strategies: Sequence[str] = ()) -> list[str]:
     """
     recorded = recorded_config(run_dir).get("strategies") or []
     names = dict.fromkeys([*recorded, *strategies])
-    return [name for name in names if begun(run_dir / name)]
+    return [name for name in names if records_of(run_dir / name)]
 
 
 def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None:
@@ -117,7 +111,7 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     monai_fairfl.errors.FederationError: ... already holds a comparison (FedAvg): resume it ...
     """
     previous = compared(run_dir, strategies)
-    if not previous and not begun(run_dir):
+    if not previous and not records_of(run_dir):
         return
     held = f"a comparison ({', '.join(previous)})" if previous else "a run of one strategy"
     fix = ": resume it (--resume True) or"

@@ -223,7 +223,7 @@ class Federation:
             The number of rounds that are done.
         """
         clients = self._checked_clients()
-        if not resume and resuming.begun(self.run_dir):
+        if not resume and resuming.records_of(self.run_dir):
             raise FederationError(
                 f"{self.run_dir} holds a run: give --resume True, or another run_dir"
             )

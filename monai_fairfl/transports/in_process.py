@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from monai_fairfl.errors import in_words
@@ -43,11 +44,11 @@ class Client(Protocol):
         """
 
 
+@dataclass
 class Clients:
     """Clients of one process, each made when it is first asked."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, Client] = {}
+    _made: dict[str, Client] = field(default_factory=dict)
 
     def answer(self, request: Request, make: Callable[[], Client]) -> Reply:
         """The client's reply; where it raised or returned no reply, one with that as its ``error``.

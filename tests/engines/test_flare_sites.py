@@ -213,6 +213,5 @@ def test_a_task_that_the_site_cannot_read_is_answered_with_the_reason(
 ) -> None:
     elm = site({})
     assert "9.0.0" in reason(elm, format=99, package="9.0.0")
-    assert "run_id" in reason(elm, run_id=7)
     answer = elm(FLModel("FULL", {"w": torch.ones(1)}, meta={}))
     assert "workflow" in answer.meta["fairfl"]["error"]

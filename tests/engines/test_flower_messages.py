@@ -143,7 +143,6 @@ HOSTILE: dict[str, tuple[Tamper, str]] = {
     "list": (with_text(lambda text: "[1]"), "list"),
     "nested": (with_text(lambda text: '{"a":' * 100_000), "nested"),
     "incomplete": (with_text(lambda text: '{"id": 3}'), "cannot be read"),
-    "typed": (with_field(id=[0]), "id is a list"),
     "numpy": (with_arrays(Array("float32", (2,), "numpy.ndarray", b"x")), "cannot be read"),
     "damaged": (with_arrays(Array("float32", (2,), "safetensors", b"x" * 99)), "cannot be read"),
     "endless": (with_arrays(Array("float32", (0,), "safetensors", endless())), "cannot be read"),

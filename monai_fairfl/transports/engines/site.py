@@ -335,6 +335,5 @@ class Site:
             federate = configuration.read_keys(bundle_root / configuration.FEDERATE)
             folders = data_folders(Path(settings.sites_root), bool(federate.get("any_folder")))
         if self.name not in folders:
-            held = f"; {settings.sites_root} holds {sorted(folders)}" if folders else ""
-            raise ConfigError(f'where are its images? Set "dataset_dir" to their folder{held}')
+            raise ConfigError('where are its images? Set "dataset_dir" to their folder')
         return folders[self.name]
