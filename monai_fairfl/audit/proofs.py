@@ -91,7 +91,6 @@ class Proof:
         records: number of its records.
         covered: number of records, from the first, that the newest fitting head covers.
         problems: what does not fit, in the order of the rounds; empty where everything does.
-        notes: what a reader should know and is no problem.
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.run.ledger import Ledger
@@ -106,7 +105,6 @@ class Proof:
     records: int
     covered: int
     problems: Sequence[str]
-    notes: Sequence[str] = ()
 
 
 def check_head(run_dir: str | Path, head: str) -> Proof:
@@ -222,13 +220,10 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
         )
     covered = 0
     problems = []
-    notes = []
     for receipt in sorted(own, key=lambda receipt: (receipt.records, receipt.client)):
         count = receipt.records
         if heads[count - 1 : count] == [receipt.head]:
             covered = count
-        elif receipt.ended and _went_on_after(receipt, own):
-            notes.append(f"{receipt} is of an end after which the run went on for more rounds")
         else:
             first = "the opening" if covered == 0 else f"the record of round {covered - 1}"
             problems.append(
@@ -236,19 +231,7 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
                 f"now, and from {first} on they were changed, or cut off"
             )
     problems += _updates_that_nobody_sent(own, records)
-    return Proof(len(records), covered, tuple(problems), tuple(notes))
-
-
-def _went_on_after(end: Receipt, receipts: Sequence[Receipt]) -> bool:
-    """Whether the client of a receipt of an end took part in a later round, which replaced it.
-
-    The closing requests before the end have the number of the next round, and no update.
-    """
-    for receipt in receipts:
-        is_of_next_round = receipt.round == end.round and receipt.update is not None
-        if receipt.client == end.client and (receipt.round > end.round or is_of_next_round):
-            return True
-    return False
+    return Proof(len(records), covered, tuple(problems))
 
 
 def _updates_that_nobody_sent(
