@@ -103,8 +103,8 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> check_folder(folder, ["FedAvg"], resume=False)
-    >>> (folder / "FedAvg").mkdir()
-    >>> _ = (folder / "FedAvg" / "ledger.jsonl").write_text("{}")
+    >>> from monai_fairfl.run import Ledger
+    >>> Ledger(folder / "FedAvg" / "ledger.jsonl").append({"kind": "start"})
     >>> check_folder(folder, ["FedAvg", "FedCE"], resume=False)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
