@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from helpers.command_line import Commands
-from helpers.tiny_networks import SITES, federation, receipts_of
+from helpers.tiny_networks import SITES, receipts_of
 
 from monai_fairfl import read_ledger
 from monai_fairfl.run import Ledger
-from monai_fairfl.strategies import FedAvg
 
 
 def rewrite(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -81,20 +80,6 @@ def test_receipts_that_say_nothing_of_the_run_are_refused(small: Path, cli: Comm
     assert "absent" in cli.run(*words, code=2)
     receipts.write_text("")
     assert "no receipt" in cli.run(*words, code=2)
-
-
-def test_an_extended_run_is_checked_and_its_earlier_result_is_not(
-    tmp_path: Path, cli: Commands
-) -> None:
-    federation(FedAvg(), tmp_path, rounds=1).run()
-    federation(FedAvg(), tmp_path, rounds=2).run(resume=True)
-    run_dir = tmp_path / "run"
-    assert list(run_dir.glob("*/ledger.jsonl"))
-    words = ["--head", heads(run_dir)[-1], "--receipt", receipts_of(tmp_path, "elm")]
-    found = cli.json("verify", run_dir, *words)["runs"]
-    assert list(found) == [str(run_dir)]
-    for key in ("stored_head", "receipts"):
-        assert found[str(run_dir)][key]["covered"] == 4
 
 
 def test_what_if_gives_the_weights_of_the_record_and_those_of_the_question(
