@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A finished model is scored at one hospital, or adapted to it; it need not have been in its run.
+"""A finished model is adapted to one hospital, which need not have been in its run.
 
-Both are the end of a run (:mod:`monai_fairfl.client.last_mile`) without the run: the hospital's
+This is the end of a run (:mod:`monai_fairfl.client.last_mile`) without the run: the hospital's
 client gets the request that a federation sends when it ends.
 """
 
@@ -19,12 +19,10 @@ from monai_fairfl import messages
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client, check_files, closing_measurements
-from monai_fairfl.client.state import ClientState
 from monai_fairfl.data.datalist import cases_of_list, settings_of_split
 from monai_fairfl.data.layouts import name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files import recipe as recipes
-from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.utils.tensors import seed_of
 
 ADAPTED = messages.CANDIDATES[0]
@@ -117,9 +115,20 @@ def adapt_model(
     context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
     request = messages.Measure(site, weights, names, context)
     request = replace(request, run="adapt", round=0, seed=seed_of(seed, site, 0))
-    places = {"dataset_dir": dataset_dir, "datalist_file": datalist_file}
-    settings = {"device": device, "config": files, "overrides": values}
-    found, states = _answer(bundle_root, request, out / "site", **places, **settings)
+    client = bundle_client(
+        bundle_root,
+        site,
+        out / "site",
+        dataset_dir=dataset_dir,
+        datalist_file=datalist_file,
+        device=device,
+        config=files,
+        overrides=values,
+    )
+    try:
+        found = client.answer(request).measurements
+    finally:
+        client.finalize()
     if messages.gain_name(ADAPTED) not in found:
         raise ConfigError(f"{bundle_root} has no validate#evaluator to judge the model: add it")
     gain = cast(messages.Estimate, found[messages.gain_name(ADAPTED)])
@@ -127,58 +136,12 @@ def adapt_model(
     taken = None
     if messages.is_taken(gain):
         taken = out / "model.pt"
-        adapted = recipes.state_of_file(states.path("adapt", "own.pt"))
+        adapted = recipes.state_of_file(client.states.path("adapt", "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
         recipes.save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
     before = {name: found[name] for name in final if name in found}
     after = {name: found[other] for name, other in adapted_names.items() if other in found}
     return Adaptation(gain, length, before, after, taken)
-
-
-def scores_at_site(
-    model: Path, bundle_root: Path, dataset_dir: Path, out: Path, **settings: Any
-) -> dict[str, dict[str, float]]:
-    """Score a model on the test cases of a site's data list, as a federation does at its end.
-
-    Args:
-        model: its file.
-        bundle_root: the bundle that trained it.
-        dataset_dir: the site's images and labels.
-        out: gets the files of the site's client.
-        settings: of :func:`~monai_fairfl.bundle.site.bundle_client`; the test cases are those of
-            ``datalist_file``.
-
-    Returns:
-        Case -> ``"dice"`` and, of several classes, each class -> its score, from 0 to 1.
-
-    Raises:
-        ConfigError: the bundle scores no test cases.
-        ValueError: the model is of another network.
-    """
-    name, weights = dataset_dir.name, recipes.state_of_file(model)
-    request = messages.Measure(name, weights, ("test_score",), {"closing": 1.0})
-    request = replace(request, run="evaluate", round=0)
-    _, states = _answer(bundle_root, request, out, dataset_dir=dataset_dir, **settings)
-    # The client writes the score of each case into a table.
-    table = states.path("evaluate", f"test_score-0-{request.id}.csv")
-    if not table.exists():
-        raise ConfigError(f"{bundle_root} scores no test cases: adopt it again, with --data")
-    scores = {}
-    for row in read_csv_text(table.read_bytes().decode()):
-        case = row.pop("case")
-        scores[case] = {name: float(value) for name, value in row.items()}
-    return scores
-
-
-def _answer(
-    bundle_root: Path, request: messages.Request, out: Path, **settings: Any
-) -> tuple[Mapping[str, messages.Measurement], ClientState]:
-    """What a site's client measures, and its files."""
-    client = bundle_client(bundle_root, request.client, out, **settings)
-    try:
-        return client.answer(request).measurements, client.states
-    finally:
-        client.finalize()
 
 
 # ---- how the model was trained

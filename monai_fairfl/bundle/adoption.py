@@ -23,7 +23,7 @@ from monai.transforms import LoadImage
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import federate_config
 from monai_fairfl.bundle.shipped import IGNORED, TRAIN, check_new
-from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE, data_folders, listed_cases
+from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE, listed_cases
 from monai_fairfl.data.datalist import are_cases
 from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import CaseFiles, all_cases, all_named
@@ -382,19 +382,3 @@ def _fault_of(file: str) -> str:
     if not np.isfinite(values).all():
         return f"{file} has values that are not finite; mend or remove it"
     return ""
-
-
-def listed_sites(folder: Path, bundle_root: Path, config: Sequence[str] = TRAIN) -> dict[str, Path]:
-    """The site at ``folder``, or all sites in it, where an adopted bundle lists the cases.
-
-    Raises:
-        DataError: the folder is none, or holds no other.
-    """
-    try:
-        listed_cases(folder, bundle_root, config)
-        return {folder.name: folder}
-    except (ConfigError, DataError) as error:
-        sites = data_folders(folder, any_folder=True)
-        if not sites:
-            raise DataError(f"{folder} holds no site: {error}") from error
-        return sites

@@ -11,12 +11,13 @@ import tempfile
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.shipped import bundle_names, copy_bundle
 from monai_fairfl.bundle.site import data_folders
 from monai_fairfl.cli.answers import LOG, Answer, say
-from monai_fairfl.cli.running import federation_line
+from monai_fairfl.cli.running import federation_line, run_line
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.registry import find, shipped
@@ -45,26 +46,22 @@ def bundle(args: argparse.Namespace) -> Answer:
 
 def _adopt(args: argparse.Namespace) -> Answer:
     """Prepare a bundle, and try two rounds of one step with two sites."""
-    sites: dict[str, Path] = {}
-    if args.data is not None:
-        root = Path(args.data).absolute()
-        sites = data_folders(root, any_folder=True)
+    root = Path(args.data or "").absolute()
+    sites = data_folders(root, any_folder=True) if args.data else {}
     first = next(iter(sites.values()), None)
     adoption = adopt_bundle(Path(args.name), args.out, first, args.data_key, args.replace)
     bundle = adoption.bundle
     say(f"{bundle}: wrote {', '.join(adoption.written)}")
     say(f"- changed (docs/adopt.md says why): {', '.join(adoption.changed)}")
-    data = asdict(adoption) | {"bundle": str(bundle), "tried": None}
+    data = asdict(adoption) | {"bundle": str(bundle), "tried": bool(sites)}
     if not sites:
         return Answer(data, "Not tried: --data DATA, with one folder per hospital, tries it.")
-    keys = {"overrides": ONE_STEP | args.overrides, "site_names": [*sites][:2], **TRIAL}
+    keys: dict[str, Any] = {"overrides": ONE_STEP, "site_names": [*sites][:2], **TRIAL}
     # After an error the log stays.
     folder = Path(tempfile.mkdtemp(prefix="adopt-"))
-    line = federation_line(bundle, root, folder / "run", **keys)
     say(f"Trying it, log in {folder / LOG}")
-    line.run(folder / LOG)
+    run_line(*federation_line(bundle, root, folder / "run", **keys), folder / LOG)
     shutil.rmtree(folder)
-    data["tried"] = line.text
     return Answer(data, f"Tried. Train: monai-fairfl train {args.data} --bundle {bundle}")
 
 
@@ -73,11 +70,9 @@ def _adopt(args: argparse.Namespace) -> Answer:
 
 def strategies(args: argparse.Namespace) -> Answer:
     """Carry out ``strategies``."""
-    # As a federation is given it, its arguments do not matter here.
-    asked = (args.name or "").partition("(")[0].strip()
     described = {}
     lines = []
-    for name, kind in ({asked: find(asked)} if asked else shipped()).items():
+    for name, kind in ({args.name: find(args.name)} if args.name else shipped()).items():
         own = arguments_of(kind, Strategy if issubclass(kind, Strategy) else object).values()
         arguments = [str(argument.replace(annotation=argument.empty)) for argument in own]
         call = f"{name}({', '.join(arguments)})"

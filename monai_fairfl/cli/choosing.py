@@ -59,17 +59,14 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
         # What cannot be read is reported by the check of the whole site.
         with suppress(DataError, OSError):
             for case in recognise(folder).cases[:1]:
-                kinds.setdefault(_kind_of(Path(case["image"])), []).append(site)
+                image = Path(case["image"])
+                kind = "volumes (NIfTI)"
+                if not is_nifti(image):
+                    with Image.open(image) as picture:
+                        coloured = in_colour(np.asarray(picture.convert("RGB")))
+                    kind = "colour photographs" if coloured else "grey pictures"
+                kinds.setdefault(kind, []).append(site)
     if len(kinds) > 1 or not BUNDLES.keys() >= kinds.keys():
         found = "; ".join(f"{', '.join(sites)}: {kind}" for kind, sites in kinds.items())
-        needed = f"the shipped bundles need {' or '.join(BUNDLES)} at every site"
-        raise DataError(f"{needed}, and there are {found}")
+        raise DataError(f"every site needs {' or '.join(BUNDLES)}, and there are {found}")
     return BUNDLES[next(iter(kinds), "volumes (NIfTI)")]
-
-
-def _kind_of(image: Path) -> str:
-    if is_nifti(image):
-        return "volumes (NIfTI)"
-    with Image.open(image) as picture:
-        coloured = in_colour(np.asarray(picture.convert("RGB")))
-    return "colour photographs" if coloured else "grey pictures"

@@ -17,22 +17,18 @@ from typing import Any, NamedTuple
 import torch
 from packaging.requirements import Requirement
 
+from monai_fairfl import __version__
 from monai_fairfl.cli.answers import Answer, say
 from monai_fairfl.cli.choosing import FUNDUS, bundle_for
-from monai_fairfl.cli.options import STEREO
-from monai_fairfl.cli.program import build_of
 from monai_fairfl.data import site_datalist
 from monai_fairfl.data.checks import overview
 from monai_fairfl.data.layouts import sites_at
 from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.transports.engines.site import SITE_FILE, Site
-from monai_fairfl.utils.devices import free_memory, has_bfloat16, usable_cores
+from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import warnings_as_notes
 
 PACKAGE = "monai-fairfl"
-
-EXTRAS = ("report", "nvflare", "flower", "dicom", "onnx")
-"""Extras for users."""
 
 GIB = 2**30
 
@@ -56,7 +52,7 @@ def doctor(args: argparse.Namespace) -> Answer:
         return _flare_policy(args)
     if args.write_lists is not None and args.folder is None:
         raise ConfigError("--write-lists needs DATA, the folder of a hospital or of all")
-    findings = [] if args.write_lists else [*_environment(), *_machine(Path.cwd())]
+    findings = [] if args.write_lists else [*_environment(), *_machine()]
     found: dict[str, Any] = {}
     lines = []
     if args.folder:
@@ -80,44 +76,37 @@ def doctor(args: argparse.Namespace) -> Answer:
 
 
 def _environment() -> Iterator[Finding]:
-    """Python, and each library that is needed, or that an extra is made of."""
-    yield Finding(PACKAGE, OK, build_of())
+    """Python, and each library that is needed."""
+    yield Finding(PACKAGE, OK, __version__)
     yield Finding("Python", OK, f"{platform.python_version()}, {platform.platform()}")
     needed: list[Requirement] = []
     # A checkout on PYTHONPATH is not installed.
     with suppress(importlib.metadata.PackageNotFoundError):
         needed = [Requirement(text) for text in importlib.metadata.requires(PACKAGE) or []]
     for one in needed:
-        marker = one.marker
-        extras = [name for name in ("", *EXTRAS) if not marker or marker.evaluate({"extra": name})]
-        if not extras:
-            # It is for developers, or for another system.
+        if one.marker and not one.marker.evaluate({"extra": ""}):
+            # It is for an extra, or for another system.
             continue
-        what = f"{one.name} (extra {extras[0]})" if extras[0] else one.name
         try:
             found = importlib.metadata.version(one.name)
             is_fine = one.specifier.contains(found, prereleases=True)
         except importlib.metadata.PackageNotFoundError:
             found, is_fine = "not installed", False
-        status = OK if is_fine else NOTE if extras[0] else WRONG
         fix = "" if is_fine else f"; pip install '{one.name}{one.specifier}'"
-        yield Finding(what, status, f"{found}{fix}")
+        yield Finding(one.name, OK if is_fine else WRONG, f"{found}{fix}")
 
 
-def _machine(folder: Path) -> Iterator[Finding]:
-    """Cores, GPU, precision, free memory, and free disk of the folder in which runs are written."""
+def _machine() -> Iterator[Finding]:
+    """Cores, GPU, free memory, and free disk of this folder, in which runs are written."""
     yield Finding("cores", OK, f"{usable_cores()} usable")
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     shown = [f"{gpu} {torch.cuda.get_device_name(gpu)}" for gpu in gpus]
     found = "; ".join(shown) or "none; one needs the CUDA build of torch, and a driver"
     yield Finding("GPU", OK if gpus else NOTE, found)
-    names = {True: "bfloat16", False: "float32"}
-    kinds = [f"{one} {names[has_bfloat16(one)]}" for one in ("cpu", *gpus)]
-    yield Finding("training precision", OK, "; ".join(kinds))
     for what, free, least, fix in (
         ("free memory", free_memory(), 1, "end other programs, or give --jobs 1 and --quick"),
         # Of a run's checkpoints, models and states.
-        ("free disk", shutil.disk_usage(folder).free, 2, f"make space at {folder}"),
+        ("free disk", shutil.disk_usage(".").free, 2, f"make space at {Path.cwd()}"),
     ):
         found = f"{free / GIB:.1f} GiB, a training needs {least} GiB; if less, {fix}"
         yield Finding(what, OK if free >= least * GIB else WRONG, found)
@@ -162,10 +151,9 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
     except FairFLError as error:
         # Images of a bundle of one's own may have lists.
         findings = [Finding(what, NOTE if args.write_lists else WRONG, str(error))]
-    structures = args.structures or (("disc", "cup") if bundle == FUNDUS else ())
-    split = {"seed": args.seed, "folds": args.folds, "fold": args.fold}
+    structures = ("disc", "cup") if bundle == FUNDUS else ()
     say("Every file is read ...")
-    found, text = overview(folders, structures, STEREO[args.stereo], notes, root=root, **split)
+    found, text = overview(folders, structures, None, notes, root=root)
     findings += [Finding(what, WRONG, problem) for problem in found["problems"]]
     if found["problems"] or not args.write_lists:
         return findings, found, text
@@ -174,7 +162,7 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
         if root not in folders.values():
             file /= f"{site}.json"
         done = "kept as it is" if file.exists() else "written"
-        parts = site_datalist(folders[site], file, structures, summary.get("values"), **split)
+        parts = site_datalist(folders[site], file, structures, summary.get("values"))
         counts = {part: len(cases) for part, cases in parts.items()}
         summary |= counts | {"file": str(file)}
         sizes = ", ".join(f"{count} {part}" for part, count in counts.items())

@@ -9,23 +9,20 @@ import csv
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 from monai_fairfl.bundle import adaptation, configuration
-from monai_fairfl.bundle.adoption import listed_sites
 from monai_fairfl.bundle.checks import check_sites
-from monai_fairfl.bundle.shipped import TRAIN, bundle_names, find_bundle, locate_bundle
-from monai_fairfl.bundle.site import OF_FILES, check_files, listed_cases
+from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
+from monai_fairfl.bundle.site import OF_FILES, check_files
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
-from monai_fairfl.cli.running import MonaiLine, output_into, written_overlay
+from monai_fairfl.cli.running import run_line, written_overlay
 from monai_fairfl.data.datalist import cases_of_list
-from monai_fairfl.data.image_files import count_of_files, files_under, sort_files
-from monai_fairfl.data.layouts import all_cases, find, folder_of_site, sites_at
+from monai_fairfl.data.layouts import find, folder_of_site, sites_at
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
@@ -34,7 +31,6 @@ from monai_fairfl.run.resuming import SETTINGS, recorded_config
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, write_atomically
 from monai_fairfl.utils.tables import text_of_table
-from monai_fairfl.utils.terminal import warnings_as_notes
 from monai_fairfl.workflow.recipes import overlay_of
 
 # --- the model that a command names, its bundle, and the run that trained it
@@ -89,25 +85,15 @@ def find_model(
 
 
 def training_words(recipe: ModelRecipe) -> str:
-    """How a model was trained, and whether that was a first look; empty where it is not known.
+    """How a model was trained; empty where it is not known.
 
-    >>> full = {"rounds": 60, "local_epochs": 4}
-    >>> known = {"strategy": "FedCE", "seed": 0, "local_epochs": 4, "full_run": full}
-    >>> words = training_words(ModelRecipe("Prostate", "1", {}, training=known | {"rounds": 3}))
-    >>> for sentence in words.split(". "):
-    ...     print(sentence)
-    The model: FedCE, 3 rounds, seed 0
-    It is of a first look: a full run has 60 rounds.
+    >>> known = {"strategy": "FedCE", "seed": 0, "rounds": 3}
+    >>> training_words(ModelRecipe("Prostate", "1", {}, training=known))
+    'The model: FedCE, 3 rounds, seed 0'
     """
-    training = recipe.training
-    if "rounds" not in training:
+    if "rounds" not in recipe.training:
         return ""
-    words = "The model: {strategy}, {rounds} rounds, seed {seed}.".format(**training)
-    full = training.get("full_run")
-    epochs = training["rounds"] * training.get("local_epochs", 0)
-    if full and epochs < full["rounds"] * full["local_epochs"]:
-        words += " It is of a first look: a full run has {rounds} rounds.".format(**full)
-    return words
+    return "The model: {strategy}, {rounds} rounds, seed {seed}".format(**recipe.training)
 
 
 class Cases(NamedTuple):
@@ -133,11 +119,11 @@ def site_of_run(model: Path, site: str) -> Cases | None:
         own = (config.get("sites") or {}).get(site) or {}
         datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
         if datalist.is_file() and (folder / SETTINGS).is_file():
-            split = f"of the run, for images in {(config.get('data') or {}).get(site)}"
+            images = (config.get("data") or {}).get(site)
+            split = f"the cases of the run, for images in {images}"
             overrides = {**(config.get("overrides") or {}), **own}
-            return Cases(
-                datalist, split, {name: overrides[name] for name in OF_FILES if name in overrides}
-            )
+            values = {name: overrides[name] for name in OF_FILES if name in overrides}
+            return Cases(datalist, split, values)
     return None
 
 
@@ -154,135 +140,64 @@ def evaluate(args: argparse.Namespace) -> Answer:
     """Carry out ``evaluate``: all files are checked before a hospital is scored.
 
     The answer has ``sites``: site -> ``cases`` (image, and each score; ``None``: it has none) and
-    ``split``; ``notes`` on the cases, such as an organ outside of what the network sees; and
-    ``files`` (see :func:`~monai_fairfl.data.image_files.sort_files`).
+    ``split``.
     """
     data = Path(args.folder).absolute()
     out = out_folder(args.out, f"evaluate-{data.name}", new=True)
     device = args.device or best_device()
     model, bundle, recipe = find_model(args.model, args.bundle, device)
-    adopted = None
-    federate = configuration.read_keys(bundle / configuration.FEDERATE)
-    if federate.get("any_folder"):
-        adopted = list(recipe.files) or federate["config"]
-        folders = listed_sites(data, bundle, adopted)
-    else:
-        folders = sites_at(data)
-    evaluator = Evaluator(model, recipe, bundle, out, device, args.verbose, adopted)
+    if configuration.read_keys(bundle / configuration.FEDERATE).get("any_folder"):
+        raise ConfigError(f"{bundle} lists its own cases: score it by monai.bundle run")
+    folders = sites_at(data)
     tested: dict[str, Cases] = {}
+    calls = {}
     found = {}
-    used: set[str] = set()
-
-    def check(site: str, folder: Path) -> None:
-        cases = cases_of_list(tested[site].datalist, folder, ("testing",))
-        for case in cases:
-            used.update(os.path.abspath(case[name]) for name in ("image", "label"))
-        check_files(bundle, folder, tested[site].values, cases, recipe.values)
-
     with emptied_unless_done(out):
         for site, folder in folders.items():
-            tested[site] = evaluator.tested(site, folder)
-        with warnings_as_notes() as notes:
-            calls = {site: partial(check, site, folders[site]) for site in folders}
-            check_sites(folders, calls, data)
+            of_site = site_of_run(model, site) or _all_cases(folder, out / "datalists", site)
+            if own := recipe.sites.get(site):
+                values = {**own, "own_values": list(own), **of_site.values}
+                of_site = of_site._replace(values=values)
+            tested[site] = of_site
+            cases = cases_of_list(of_site.datalist, folder, ("testing",))
+            given = (of_site.values, cases, recipe.values)
+            calls[site] = partial(check_files, bundle, folder, *given)
+        check_sites(folders, calls, data)
+        training = configuration.train_config(bundle, {})
+        brought = overlay_of(recipe, bundle, training)
+        configs = bundle / "configs"
         for site, folder in folders.items():
             say(f"{site} ...")
-            scores = evaluator.score(site, folder, tested[site])
-            found[site] = {"cases": scores, "split": tested[site].split}
+            datalist, split, values = tested[site]
+            places = {"bundle_root": bundle, "ckpt_path": model, "output_dir": out / site}
+            places |= {"dataset_dir": folder, "datalist_file": datalist}
+            keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
+            keys |= adaptation.values_of_list(datalist, training) | values | {"device": device}
+            if "check_data" in training:
+                # That was done for all hospitals.
+                keys["check_data"] = False
+            between = written_overlay(brought, private_folder(out / site))
+            files = [str(configs / "train.json"), *between, str(configs / "evaluate.json")]
+            run_line(files, keys, out / LOG, args.verbose)
+            found[site] = {"cases": scores_in(out / site), "split": split}
 
-    present = {os.path.abspath(file) for file in files_under(folder_of_site(data))}
-    files = sort_files(present | used, used, {}, "it belongs to no test case")
-    answer = to_json({"sites": found, "notes": notes, "files": files})
-    lines = [evaluation_text(found), *[f"note: {note}" for note in notes]]
-    lines += [training_words(recipe), f"Folder: {out}", count_of_files(files)]
-    return Answer({"folder": str(out), **answer}, "\n".join(filter(None, lines)))
+    lines = [evaluation_text(found), training_words(recipe), f"Folder: {out}"]
+    answer = to_json({"folder": str(out), "sites": found})
+    return Answer(answer, "\n".join(filter(None, lines)))
 
 
-@dataclass(frozen=True)
-class Evaluator:
-    """Scores a model at one hospital after the other.
-
-    Args:
-        model: its file.
-        recipe: how it was trained.
-        bundle: that evaluates it.
-        out: gets a folder of tables for each hospital.
-        device: of the network.
-        verbose: show what libraries print.
-        adopted: files of the training configuration of an adopted bundle, which lists its own
-            cases; ``None`` for any other bundle.
-    """
-
-    model: Path
-    recipe: ModelRecipe
-    bundle: Path
-    out: Path
-    device: str
-    verbose: bool
-    adopted: Sequence[str] | None
-
-    def tested(self, site: str, folder: Path) -> Cases:
-        """The cases of a hospital that are scored: those of the run, else all in a new list.
-
-        The client of an adopted bundle needs a training case, which it does not score.
-        """
-        values = dict(self.recipe.sites.get(site, {}))
-        if values:
-            values["own_values"] = list(values)
-        of_run = site_of_run(self.model, site)
-        if of_run is not None:
-            split = f"the test cases {of_run.split}"
-            return Cases(of_run.datalist, split, values | of_run.values)
-        if self.adopted is None:
-            cases = find(folder).cases
-        else:
-            cases = all_cases(listed_cases(folder, self.bundle, self.adopted))
-        begin = folder_of_site(folder)
-        listed = []
-        for case in cases:
-            files = {name: os.path.relpath(case[name], begin) for name in ("image", "label")}
-            listed.append(case | files)
-        first = 0 if self.adopted is None else 1
-        parts = {"training": listed[:first], "validation": [], "testing": listed[first:]}
-        file = private_folder(self.out / "datalists") / f"{site}.json"
-        write_atomically(file, json.dumps(parts, indent=2).encode())
-        which = "all cases but the first" if first else "all cases"
-        split = f"{which}: where the model was trained on some, their scores flatter it"
-        return Cases(file, split, values)
-
-    def score(self, site: str, data: Path, tested: Cases) -> dict[str, dict[str, float]]:
-        """Score one hospital, and write its tables, see :func:`scores_in`."""
-        folder = self.out / site
-        training = configuration.train_config(self.bundle, {}, self.adopted or TRAIN)
-        of_list = adaptation.values_of_list(tested.datalist, training)
-        if self.adopted is not None:
-            # Its own evaluation has other files and keys: it is scored as by a federation.
-            recipe = adaptation.recipe_of_training(self.model) or self.recipe
-            with output_into(self.out / LOG, self.verbose):
-                scores = adaptation.scores_at_site(
-                    self.model,
-                    self.bundle,
-                    data,
-                    folder,
-                    datalist_file=tested.datalist,
-                    config=self.adopted,
-                    overrides=adaptation.values_of(recipe, site, training) | of_list,
-                    device=self.device,
-                )
-            return {case: {WHOLE_DICE: one.pop("dice"), **one} for case, one in scores.items()}
-        places = {"bundle_root": self.bundle, "ckpt_path": self.model, "output_dir": folder}
-        places |= {"dataset_dir": data, "datalist_file": tested.datalist}
-        keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
-        keys |= of_list | tested.values | {"device": self.device}
-        if "check_data" in training:
-            # That was done for all hospitals.
-            keys["check_data"] = False
-        brought = overlay_of(self.recipe, self.bundle, training)
-        between = written_overlay(brought, private_folder(folder))
-        configs = self.bundle / "configs"
-        files = [str(configs / "train.json"), *between, str(configs / "evaluate.json")]
-        MonaiLine(files, keys).run(self.out / LOG, self.verbose)
-        return scores_in(folder)
+def _all_cases(hospital: Path, lists: Path, site: str) -> Cases:
+    """All cases of a hospital of which no run is known, in a new list."""
+    begin = folder_of_site(hospital)
+    listed = []
+    for case in find(hospital).cases:
+        files = {name: os.path.relpath(case[name], begin) for name in ("image", "label")}
+        listed.append(case | files)
+    parts = {"training": [], "validation": [], "testing": listed}
+    file = private_folder(lists) / f"{site}.json"
+    write_atomically(file, json.dumps(parts, indent=2).encode())
+    split = "all cases: where the model was trained on some, their scores flatter it"
+    return Cases(file, split, {})
 
 
 # --- tables

@@ -17,12 +17,11 @@ from monai_fairfl import audit
 from monai_fairfl.audit.playing import MEANING
 from monai_fairfl.bundle.configuration import FEDERATE
 from monai_fairfl.cli.answers import LOG, Answer, say
-from monai_fairfl.cli.running import MonaiLine
+from monai_fairfl.cli.running import run_line
 from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.games import MOST_PLAYERS
 from monai_fairfl.messages import to_json
 from monai_fairfl.report import as_text, collect, write_report
-from monai_fairfl.report.write import failures_of
 from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.resuming import SETTINGS, ended, recorded_config
 from monai_fairfl.strategies.registry import strategy_of
@@ -42,12 +41,7 @@ def report(args: argparse.Namespace) -> Answer:
     runs = collect.find_runs(args.run_dir)
     # Beside the runs: an engine may empty its workspace.
     out = Path(args.out or os.path.commonpath([run.absolute() for run in runs]))
-    # A report that is there is of the same runs, unless --out names another place.
-    failed = {} if args.out else failures_of(out)
-    for run in filter(ended, runs):
-        # It has gone on since.
-        failed.pop(run.name, None)
-    found = write_report(runs, out, failed)
+    found = write_report(runs, out)
     data = {"html": str(out / "report.html"), "json": str(out / "report.json")}
     return Answer(data, f"{as_text(found)}\nReport: {data['html']}")
 
@@ -60,9 +54,7 @@ def verify(args: argparse.Namespace) -> Answer:
     if args.what_if:
         return _what_if(args)
 
-    folder = Path(args.run_dir)
-    inner = sorted(file.parent for file in folder.glob("*/ledger.jsonl"))
-    paths = collect.find_runs([folder, *inner])
+    paths = collect.find_runs([args.run_dir])
     if args.head and len(paths) > 1:
         raise ConfigError(f"a head is of one run: name its folder, one of {[*map(str, paths)]}")
     receipts = [receipt for file in args.receipt for receipt in audit.read_receipts(file)]
@@ -82,8 +74,8 @@ def verify(args: argparse.Namespace) -> Answer:
             continue
         kinds = [record["kind"] for record in records]
         found |= {"rounds": kinds.count("round"), "finished": "end" in kinds, "head": head}
-        ended = "finished" if found["finished"] else "not finished"
-        lines.append(f"{path}: the chain is intact, {found['rounds']} rounds, {ended}, head {head}")
+        numbers = ", ".join(f"{name} {value}" for name, value in found.items())
+        lines.append(f"{path}: the chain is intact, {numbers}")
         checks: dict[str, Callable[[], Any]] = {"files": partial(audit.check_files, path)}
         if args.head:
             checks["stored_head"] = partial(audit.check_head, path, args.head)
@@ -147,13 +139,20 @@ def value(args: argparse.Namespace) -> Answer:
         kind = "Reconstruction"
         methods.append("exact" if sites <= MOST_PLAYERS else "gtg")
     elif not args.retrain:
-        _ask(folder, runs, sites)
+        seconds = max(sum(Schedule.read(run).seconds.values()) for run in runs)
+        minutes = f"about {seconds * (sites + 1) / 60:.0f} minutes"
+        text = f"{folder} recorded no updates: {sites + 1} federations would train for {minutes}"
+        wanted = ""
+        if sys.stdin.isatty():
+            say(f"{text}. Train them? [y/N]")
+            wanted = sys.stdin.readline().strip().lower()
+        if wanted not in ("y", "yes"):
+            raise ConfigError(f"{text}: monai-fairfl value {folder} --retrain trains them")
     judged = {"judged_by": "others"} if args.others_judge else {}
     target = {"_target_": f"monai_fairfl.valuation.{kind}", **judged}
     keys["valuations"] = [{**target, "method": method} for method in methods]
     keys |= {"run_dir": str(folder), "resume": True}
-    line = MonaiLine([str(Path(keys["bundle_root"]) / FEDERATE)], keys)
-    line.run(folder / LOG, args.verbose)
+    run_line([str(Path(keys["bundle_root"]) / FEDERATE)], keys, folder / LOG, args.verbose)
 
     found = {}
     for run in runs:
@@ -164,25 +163,8 @@ def value(args: argparse.Namespace) -> Answer:
         found[collect.read_records(run)[0]["name"]] = made
     lines = [_table(name, valuations) for name, valuations in found.items() if valuations]
     page = folder / "report.html"
-    data = {"run": str(folder), "command": line.text, "values": found, "report": str(page)}
+    data = {"run": str(folder), "values": found, "report": str(page)}
     return Answer(data, "\n".join([*lines, f"Report: {page}"]))
-
-
-def _ask(folder: Path, runs: Sequence[Path], sites: int) -> None:
-    """Say what training anew takes, and end unless a person at a terminal wants it.
-
-    Raises:
-        ConfigError: nobody wants it.
-    """
-
-    seconds = max(sum(Schedule.read(run).seconds.values()) for run in runs)
-    minutes = f"about {seconds * (sites + 1) / 60:.0f} minutes"
-    text = f"{folder} recorded no updates: {sites + 1} federations would train for {minutes}"
-    if sys.stdin.isatty():
-        say(f"{text}. Train them? [y/N]")
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            return
-    raise ConfigError(f"{text}: monai-fairfl value {folder} --retrain trains them")
 
 
 def _table(name: str, valuations: Sequence[Mapping[str, Any]]) -> str:

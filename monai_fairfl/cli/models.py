@@ -12,13 +12,12 @@ from typing import Any
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.adaptation import adapt_model
-from monai_fairfl.bundle.configuration import FEDERATE, INFERENCE, read_keys
+from monai_fairfl.bundle.configuration import INFERENCE, read_keys
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
 from monai_fairfl.cli.engines import export_job
 from monai_fairfl.cli.evaluating import find_model, model_file, site_of_run, training_words
-from monai_fairfl.cli.running import MonaiLine, output_into, written_overlay
-from monai_fairfl.data.datalist import cases_of_list
-from monai_fairfl.data.layouts import find, name_of_site
+from monai_fairfl.cli.running import output_into, run_line, written_overlay
+from monai_fairfl.data.layouts import name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json, value_of
 from monai_fairfl.model_files.recipe import read_recipe
@@ -56,7 +55,7 @@ def infer(args: argparse.Namespace) -> Answer:
     with emptied_unless_done(out):
         files = [str(file), *written_overlay(brought, out)]
         try:
-            MonaiLine(files, keys).run(out / LOG, args.verbose)
+            run_line(files, keys, out / LOG, args.verbose)
         except SystemExit as ended:
             # A configuration ends so where a case was skipped.
             code = int(ended.code or 0)
@@ -90,18 +89,9 @@ def adapt(args: argparse.Namespace) -> Answer:
     of_run = site_of_run(model, name)
     datalist, split = out / "datalist.json", "a new one"
     if args.datalist is not None:
-        datalist, split = args.datalist.absolute(), "yours"
+        datalist, split = args.datalist.resolve(strict=True), "yours"
     elif of_run is not None:
         datalist, split = of_run.datalist, of_run.split
-    if datalist.parent != out:
-        # How many cases a new split has is known when the training begins.
-        judging = len(cases_of_list(datalist, hospital, ("validation",)))
-        if judging < 2:
-            need = "two or more must judge; name a list that has them with --datalist"
-            raise ConfigError(f"{datalist} has {judging} validation case(s): {need}")
-    elif not read_keys(bundle / FEDERATE).get("any_folder"):
-        # What is no hospital's folder is refused before anything is written.
-        find(hospital)
     with emptied_unless_done(out), output_into(out / LOG, args.verbose):
         found = adapt_model(
             model,
@@ -111,9 +101,7 @@ def adapt(args: argparse.Namespace) -> Answer:
             datalist_file=datalist,
             epochs=args.epochs,
             rate=args.rate,
-            seed=args.seed,
             device=device,
-            config=args.config,
             overrides=None if of_run is None else of_run.values,
         )
     lines = []

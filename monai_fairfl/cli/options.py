@@ -24,9 +24,6 @@ OF_THE_COMMAND = ("bundle_root", "sites_root", "run_dir", "resume", "strategy", 
 KEYS = {name: row for name, row in rows_of(LEAD).items() if name not in OF_THE_COMMAND}
 """All other keys -> their rows."""
 
-STEREO = {"auto": None, "yes": True, "no": False}
-"""What ``--stereo`` says -> whether photographs are pairs of views."""
-
 OPTIONS: dict[str, dict[str, Any]] = {
     "model": {"metavar": "MODEL", "help": "model file, or the folder of a run, for its global one"},
     "--bundle": {"metavar": "NAME|DIR", "help": "bundle to use (default: a shipped one that fits)"},
@@ -40,15 +37,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Name of an argument of several commands -> what it is."""
 
 
-def add(command: argparse._ActionsContainer, *names: str) -> None:
-    """Add arguments of :data:`OPTIONS`."""
+def add(command: argparse._ActionsContainer, *names: str, **flags: str) -> None:
+    """Add arguments of :data:`OPTIONS`, and options without a value: name -> its help."""
     for name in names:
         command.add_argument(name, **OPTIONS[name])
-
-
-def flag(command: argparse._ActionsContainer, name: str, what: str) -> None:
-    """Add an option without a value."""
-    command.add_argument(name, action="store_true", help=what)
+    for name, what in flags.items():
+        command.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
 
 
 def natural(text: str) -> int:
@@ -90,11 +84,12 @@ def add_keys(command: argparse.ArgumentParser, shown: Sequence[str]) -> None:
     texts = meanings(Settings)
     for name, row in KEYS.items():
         kind = str(row.type)
-        parse = values_by_name if kind.startswith("Mapping") else written_value
-        given: dict[str, Any] = {"type": parse, "default": argparse.SUPPRESS}
-        if kind == "bool":
+        given: dict[str, Any] = {"type": written_value, "default": argparse.SUPPRESS}
+        if kind.startswith("Mapping"):
+            given["type"] = values_by_name
+        elif kind == "bool":
             given |= {"nargs": "?", "const": True}
-        elif kind.startswith("Sequence") or name in ("site_names", "config"):
+        elif "Sequence" in kind:
             given["nargs"] = "*"
         help_text = argparse.SUPPRESS
         if name in shown:
@@ -138,7 +133,7 @@ def demo(command: argparse.ArgumentParser) -> None:
       monai-fairfl demo --data-only --out small --kind prostate --size 48 48 8 --seed 1
       monai-fairfl demo --data-only --out clinics --kind fundus
     """
-    flag(command, "--data-only", "write the images into DIR, and train nothing")
+    add(command, data_only="write the images into DIR, and train nothing")
     option = command.add_argument
     option("--kind", choices=("demo", "prostate", "fundus"), default="demo", help="of hospitals")
     option("--seed", type=natural, default=0, help="of all that is random (default: 0)")
@@ -159,23 +154,16 @@ def doctor(command: argparse.ArgumentParser) -> None:
       monai-fairfl doctor kit              # and local/fairfl.json of a hospital's startup kit
       monai-fairfl doctor /data/site       # and fairfl.json of a hospital's folder for Flower
       monai-fairfl doctor hospitals --write-lists datalists   # and write datalists/SITE.json
-      monai-fairfl doctor hospitals/alder --folds 4 --fold 0 --write-lists alder.json
       monai-fairfl doctor --flare-policy              # the entry of class_allow_list
       monai-fairfl doctor alder --flare-policy --add  # add it to alder/local/resources.json
     """
     option = command.add_argument
     option("folder", metavar="DATA", nargs="?", help="of one hospital or of all, or a startup kit")
-    flag(command, "--verbose", "also show what is fine")
-    option = command.add_argument_group("split of the data into cases").add_argument
+    add(command, verbose="also show what is fine")
     option("--write-lists", metavar="PATH", help="folder for SITE.json, or a file for one hospital")
-    option("--structures", nargs="+", metavar="NAME", help="nested ones, the outermost first")
-    option("--folds", type=natural, metavar="K", help="for cross-validation, in place of shares")
-    option("--fold", type=natural, default=0, help="which of them to test (default: 0)")
-    option("--seed", type=natural, default=0, help="of the shuffle before (default: 0)")
-    option("--stereo", choices=STEREO, default="auto", help="whether photographs are two views")
     policy = command.add_argument_group("what NVIDIA FLARE must allow for jobs that bring no code")
-    flag(policy, "--flare-policy", "show it, or check it in the startup kit DATA")
-    flag(policy, "--add", "add it to the kit")
+    what = "show it, or check it in the startup kit DATA"
+    add(policy, flare_policy=what, add="add it to the kit")
     policy.add_argument("--also", nargs="+", default=[], metavar="CLASS", help="your own classes")
 
 
@@ -241,9 +229,12 @@ def value(command: argparse.ArgumentParser) -> None:
       monai-fairfl value runs/fedce --retrain
     """
     command.add_argument("run_dir", metavar="RUN", help="folder of a run, or of several")
-    flag(command, "--retrain", "train anew without each hospital, where no updates are recorded")
-    flag(command, "--others-judge", "no hospital's own scores count for its own value")
-    add(command, "--verbose")
+    add(
+        command,
+        "--verbose",
+        retrain="train anew without each hospital, where no updates are recorded",
+        others_judge="no hospital's own scores count for its own value",
+    )
 
 
 def infer(command: argparse.ArgumentParser) -> None:
@@ -258,8 +249,8 @@ def infer(command: argparse.ArgumentParser) -> None:
     """
     add(command, "model")
     command.add_argument("images", metavar="IMAGES", help="folder of volumes, DICOM or photographs")
-    flag(command, "--no-pictures", "write no picture of each case's outline")
-    add(command, "--bundle", "--device", "--out", "--verbose")
+    names = ("--bundle", "--device", "--out", "--verbose")
+    add(command, *names, no_pictures="write no picture of each case's outline")
 
 
 def evaluate(command: argparse.ArgumentParser) -> None:
@@ -282,7 +273,7 @@ def adapt(command: argparse.ArgumentParser) -> None:
 
     Each epoch is scored on validation cases, and the best epoch counts. The adapted model is taken
     if its mean gain on these cases is larger than the gain's standard error, which needs at least
-    two validation cases: a data list with fewer is refused. Nothing leaves the hospital.
+    two validation cases. Nothing leaves the hospital.
 
     examples:
       monai-fairfl adapt runs/fedce hospitals/elm       # a hospital of the run, or another one
@@ -293,8 +284,6 @@ def adapt(command: argparse.ArgumentParser) -> None:
     option("folder", metavar="HOSPITAL", help="one hospital's images with labels")
     option("--epochs", type=natural, default=10, help="at most (default: 10)")
     option("--rate", type=float, default=3e-4, help="learning rate (default: 0.0003)")
-    option("--seed", type=natural, default=0, help="of the training (default: 0)")
-    option("--config", nargs="+", metavar="FILE", help="of the training (default: the model's)")
     option("--datalist", metavar="FILE", type=Path, help="(default: the run's, or a new one)")
     add(command, "--bundle", "--device", "--out", "--verbose")
 
@@ -338,10 +327,13 @@ def verify(command: argparse.ArgumentParser) -> None:
     option("run_dir", metavar="RUN", help="folder of a run or of several, or a workspace with one")
     option("--head", metavar="SHA256", help="head of the ledger that you stored elsewhere")
     option("--receipt", nargs="+", default=[], metavar="FILE", help="receipts.jsonl of some sites")
-    flag(command, "--replay", "compute the numbers again from the recorded replies, and compare")
-    flag(command, "--allow-import", "import a strategy outside this package, and run its code")
+    add(
+        command,
+        replay="compute the numbers again from the recorded replies, and compare",
+        allow_import="import a strategy outside this package, and run its code",
+    )
     asking = command.add_argument_group("another question to the ledger, without training")
-    flag(asking, "--what-if", "compute the weights again without a site, or by another strategy")
+    add(asking, what_if="compute the weights again without a site, or by another strategy")
     asking.add_argument("--without", metavar="SITE", help="leave this site out of every round")
     asking.add_argument("--strategy", help="in place of the run's own, such as \"FedCE('sum')\"")
 
@@ -365,8 +357,7 @@ def bundle(command: argparse.ArgumentParser) -> None:
     option("--out", metavar="DIR", type=Path, help="new folder (default: adopt changes BUNDLE)")
     option("--data", metavar="DATA", help="one folder per hospital, for a trial run of two of them")
     option("--data-key", metavar="KEY", help="the bundle's key for the folder of its images")
-    option("--overrides", type=values_by_name, default={}, help="for a smaller trial run")
-    flag(command, "--replace", "replace the files of an earlier adoption")
+    add(command, replace="replace the files of an earlier adoption")
 
 
 def export(command: argparse.ArgumentParser) -> None:
@@ -391,7 +382,7 @@ def export(command: argparse.ArgumentParser) -> None:
     job.add_argument("--strategy", help="as of train (default: FedCE)")
     job.add_argument("--timeout", type=float, metavar="SECONDS", help="of each request")
     job.add_argument("--name", help="of the job and its run (default: BUNDLE-STRATEGY)")
-    flag(job, "--no-custom-code", "for sites that run only what is installed")
+    add(job, no_custom_code="for sites that run only what is installed")
     add_keys(command, ("rounds", "local_epochs", "overrides", "seed", "min_clients", "guards"))
 
 

@@ -17,9 +17,8 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 
@@ -29,69 +28,51 @@ from monai_fairfl.bundle.trainings import shown_on
 from monai_fairfl.errors import FairFLError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.terminal import data_notes_to
 
 logger = logging.getLogger("monai_fairfl")
 """The logger whose warnings a user sees, those of all rooms included."""
 
 
-@dataclass(frozen=True)
-class MonaiLine:
-    """A line of ``python -m monai.bundle run``.
+def run_line(
+    files: Sequence[str], keys: Mapping[str, Any], log: Path, verbose: bool = False
+) -> None:
+    """Do what a line of ``python -m monai.bundle run`` does, which is printed first.
 
     Args:
         files: of the configuration, merged in this order.
         keys: key -> value that replaces one of the configuration.
+        log: gets what is printed and logged; what it holds already stays.
+        verbose: everything is shown instead of being written there.
 
-    >>> print(MonaiLine(["train.json"], {"rounds": 3}).text)
-    python -m monai.bundle run --config_file train.json --rounds 3
+    Raises:
+        FairFLError: what was wrong, as this package words it; or, of any other error, its words
+            and where its traceback is.
+        SystemExit: as the configuration ends.
     """
+    import monai.bundle
 
-    files: Sequence[str]
-    keys: Mapping[str, Any]
-
-    @property
-    def text(self) -> str:
-        """The line for a shell."""
-        files = self.files[0] if len(self.files) == 1 else list(self.files)
-        words = ["python", "-m", "monai.bundle", "run"]
-        for name, value in {"config_file": files, **self.keys}.items():
-            words += [f"--{name}", str(value)]
-        return shlex.join(words)
-
-    def run(self, log: Path, verbose: bool = False) -> None:
-        """Do what the line does.
-
-        Args:
-            log: gets what is printed and logged; what it holds already stays.
-            verbose: everything is shown instead of being written there.
-
-        Raises:
-            FairFLError: what was wrong, as this package words it; or, of any other error, its words
-                and where its traceback is.
-            SystemExit: as the configuration ends.
-        """
-        import monai.bundle
-
-        with output_into(log, verbose):
-            print(self.text, file=sys.stderr, flush=True)
-            try:
-                monai.bundle.run(config_file=list(self.files), **self.keys)
-                return
-            except Exception as error:
-                cause: BaseException | None = error
-                while cause is not None and not isinstance(cause, FairFLError):
-                    cause = cause.__cause__
-                if cause is None:
-                    traceback.print_exception(error)
-                    cause = FairFLError(f"{in_words(error)}. For the traceback see {log}")
-        raise cause
+    words = ["python", "-m", "monai.bundle", "run"]
+    for name, value in {"config_file": files[0] if len(files) == 1 else files, **keys}.items():
+        words += [f"--{name}", str(value)]
+    with output_into(log, verbose):
+        print(shlex.join(words), file=sys.stderr, flush=True)
+        try:
+            monai.bundle.run(config_file=list(files), **keys)
+            return
+        except Exception as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, FairFLError):
+                cause = cause.__cause__
+            if cause is None:
+                traceback.print_exception(error)
+                cause = FairFLError(f"{in_words(error)}. For the traceback see {log}")
+    raise cause
 
 
 def federation_line(
     bundle: Path, sites_root: Path, run_dir: Path, files: Sequence[str] = (), **keys: Any
-) -> MonaiLine:
-    """The line that trains hospitals with a bundle, or goes on where it stopped.
+) -> tuple[list[str], dict[str, Any]]:
+    """Files and keys of the line that trains hospitals with a bundle, or goes on where it stopped.
 
     Args:
         bundle: its folder.
@@ -105,8 +86,8 @@ def federation_line(
 
     >>> from monai_fairfl.bundle.shipped import find_bundle
     >>> bundle = find_bundle("prostate_mri_segmentation")
-    >>> line = federation_line(bundle, Path("data"), Path("run"), rounds=3)
-    >>> line.keys["rounds"], line.keys["resume"], "seed" in line.keys
+    >>> _, keys = federation_line(bundle, Path("data"), Path("run"), rounds=3)
+    >>> keys["rounds"], keys["resume"], "seed" in keys
     (3, True, False)
     """
     # All with their folders: the line may be used in another one.
@@ -114,7 +95,7 @@ def federation_line(
     if keys.get("overrides"):
         keys["overrides"] = {**(keys_in(names).get("overrides") or {}), **keys["overrides"]}
     places = {"bundle_root": str(bundle), "sites_root": str(sites_root), "run_dir": str(run_dir)}
-    return MonaiLine(names, {**places, "resume": True, **keys})
+    return names, {**places, "resume": True, **keys}
 
 
 def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
@@ -184,10 +165,14 @@ def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
         terminal = inside.enter_context(os.fdopen(os.dup(2), "w", errors="replace"))
         console = Console(file=terminal, highlight=False)
         shown = _OnConsole(console)
-        inside.enter_context(_descriptors_into(stream))
+        for descriptor, standard in enumerate((sys.stdout, sys.stderr), 1):
+            standard.flush()
+            saved = os.dup(descriptor)
+            inside.callback(os.close, saved)
+            inside.callback(os.dup2, saved, descriptor)
+            os.dup2(stream.fileno(), descriptor)
         inside.enter_context(redirect_stdout(stream))
         inside.enter_context(redirect_stderr(stream))
-        inside.enter_context(data_notes_to(lambda note: logger.warning("%s", note)))
         inside.enter_context(shown_on(console))
         logger.addHandler(shown)
         try:
@@ -196,22 +181,6 @@ def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
             logger.removeHandler(shown)
             root.handlers[:] = handlers
             root.setLevel(level)
-
-
-@contextmanager
-def _descriptors_into(stream: TextIO) -> Iterator[None]:
-    """Let standard output and error of this process and those that it starts go into a file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = [os.dup(1), os.dup(2)]
-    os.dup2(stream.fileno(), 1)
-    os.dup2(stream.fileno(), 2)
-    try:
-        yield
-    finally:
-        for descriptor, copy in enumerate(saved, 1):
-            os.dup2(copy, descriptor)
-            os.close(copy)
 
 
 class _OnConsole(logging.Handler):

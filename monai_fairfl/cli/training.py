@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,14 @@ from monai_fairfl.cli.answers import LOG, Answer, out_folder, say
 from monai_fairfl.cli.choosing import PROSTATE, chosen_bundle
 from monai_fairfl.cli.engines import simulate
 from monai_fairfl.cli.options import keys_given
-from monai_fairfl.cli.running import MonaiLine, chosen_files, federation_line, text_of_report
+from monai_fairfl.cli.running import chosen_files, federation_line, run_line, text_of_report
 from monai_fairfl.data import write_clinics, write_demo, write_sites
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs, read_records
-from monai_fairfl.utils.files import LONGEST_NAME
 
 
-def _line_of(args: argparse.Namespace, **keys: Any) -> MonaiLine:
+def _line_of(args: argparse.Namespace, **keys: Any) -> tuple[list[str], dict[str, Any]]:
     """The line of MONAI that the options of ``train``, ``try`` or ``compare`` stand for.
 
     Args:
@@ -42,11 +40,7 @@ def _line_of(args: argparse.Namespace, **keys: Any) -> MonaiLine:
     bundle = chosen_bundle(root, args.bundle)
     if args.strategy:
         keys["strategies"] = args.strategy
-    # The name of the folder says what it holds.
-    given = [*args.strategy, args.recipe or "quick" * args.quick]
-    default = "-".join([args.command.strip("_"), root.name, *given])
-    default = re.sub("[^A-Za-z0-9_.]+", "-", default)[:LONGEST_NAME].strip("-.")
-    out = out_folder(args.out, default)
+    out = out_folder(args.out, f"{args.command.strip('_')}-{root.name}")
     say("Every file is read before the first round ...")
     return federation_line(bundle, root, out, chosen_files(args, bundle), **keys | keys_given(args))
 
@@ -58,21 +52,21 @@ def train(args: argparse.Namespace) -> Answer:
     """Carry out ``train``."""
     if args.engine != "local":
         return simulate(args)
-    return carry_out(_line_of(args), args.verbose)
+    return carry_out(*_line_of(args), args.verbose)
 
 
 try_ = train
 """Carry out ``try``, which has other options."""
 
 
-def carry_out(line: MonaiLine, verbose: bool) -> Answer:
+def carry_out(files: list[str], keys: dict[str, Any], verbose: bool) -> Answer:
     """Run a line that trains, and answer with its report and its models.
 
     Raises:
         FederationError: a signal stopped it; it names the runs that did not end.
     """
-    run_dir = Path(line.keys["run_dir"])
-    line.run(run_dir / LOG, verbose)
+    run_dir = Path(keys["run_dir"])
+    run_line(files, keys, run_dir / LOG, verbose)
     models, stopped = {}, []
     for run in find_runs([run_dir]):
         records = read_records(run)
@@ -84,8 +78,7 @@ def carry_out(line: MonaiLine, verbose: bool) -> Answer:
     if stopped:
         raise FederationError(f"{', '.join(stopped)} stopped: the same command goes on")
     lines = [f"Model of {name}: {file}" for name, file in models.items()]
-    data = {"run": str(run_dir), "command": line.text, "models": models}
-    data["report"] = str(run_dir / "report.html")
+    data = {"run": str(run_dir), "models": models, "report": str(run_dir / "report.html")}
     return Answer(data, "\n".join([*lines, text_of_report(run_dir)]))
 
 
@@ -94,16 +87,16 @@ def carry_out(line: MonaiLine, verbose: bool) -> Answer:
 
 def compare(args: argparse.Namespace) -> Answer:
     """Carry out ``compare``."""
-    line = _line_of(args, seeds=[0])
-    out = Path(line.keys["run_dir"])
+    files, keys = _line_of(args, seeds=[0])
+    out = Path(keys["run_dir"])
     code, failed = 0, ""
     try:
-        line.run(out / LOG, args.verbose)
+        run_line(files, keys, out / LOG, args.verbose)
     except SomeFailed as error:
         code, failed = 2, f"\n{error}"
     found = json.loads((out / "comparison.json").read_text())
     text = f"{as_text(found)}{failed}\nReport: {out / 'comparison.html'}"
-    return Answer({"folder": str(out), "command": line.text, **found}, text, code)
+    return Answer({"folder": str(out), **found}, text, code)
 
 
 # --- demo
@@ -124,28 +117,23 @@ DEMO: dict[str, Any] = {
 
 
 def demo(args: argparse.Namespace) -> Answer:
-    """Carry out ``demo``."""
+    """Carry out ``demo``; hospitals that are there already stay."""
     out = out_folder(args.out, "demo")
-    if args.data_only:
-        sites = _write_hospitals(args, out)
-        return Answer({"folder": str(out), "sites": sites}, f"{out}: {', '.join(sites)}")
-    if args.kind != "demo":
+    if args.kind != "demo" and not args.data_only:
         raise ConfigError(f"--kind {args.kind} is for --data-only: then train what it has written")
-
-    _write_hospitals(args, out / "hospitals")
-    bundle = find_bundle(PROSTATE)
-    places = (bundle, out / "hospitals", out / "run", [str(bundle / QUICK)])
-    return carry_out(federation_line(*places, **DEMO, seed=args.seed), args.verbose)
-
-
-def _write_hospitals(args: argparse.Namespace, folder: Path) -> list[str]:
-    """Write the images of the hospitals that are not there yet; returns the hospitals' names."""
     default = SIZES[args.kind]
     size = args.size or default
     if len(size) != len(default) or min(size[:2]) < 12 or not min(size):
         raise ConfigError(f"--size is like {default}, 12 or more in plane, got {size}")
+    folder = out if args.data_only else out / "hospitals"
     settings: dict[str, Any] = {"seed": args.seed, "workers": os.cpu_count() or 1}
     if args.kind == "fundus":
-        return write_clinics(folder, size=size[0], **settings)
-    write = write_demo if args.kind == "demo" else write_sites
-    return write(folder, size=tuple(size), **settings)
+        sites = write_clinics(folder, size=size[0], **settings)
+    else:
+        write = write_demo if args.kind == "demo" else write_sites
+        sites = write(folder, size=tuple(size), **settings)
+    if args.data_only:
+        return Answer({"folder": str(out), "sites": sites}, f"{out}: {', '.join(sites)}")
+    bundle = find_bundle(PROSTATE)
+    places = (bundle, folder, out / "run", [str(bundle / QUICK)])
+    return carry_out(*federation_line(*places, **DEMO, seed=args.seed), args.verbose)

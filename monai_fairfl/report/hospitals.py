@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from monai_fairfl.report.contributions import contributions_of
 from monai_fairfl.report.events import OFTEN, touched_words
 from monai_fairfl.report.scores import CASES_OF, MARGIN, VERDICTS, Entry, better_model, verdict_of
-from monai_fairfl.utils.words import count_words
+from monai_fairfl.utils.tables import count_words
 
 MOST_CASES = 100
 """No hospital is asked for more cases than this."""

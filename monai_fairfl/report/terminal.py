@@ -9,8 +9,7 @@ from typing import Any
 
 from monai_fairfl.report.hospitals import dice_words
 from monai_fairfl.report.scores import VERDICTS
-from monai_fairfl.utils.tables import text_of_table
-from monai_fairfl.utils.words import count_words
+from monai_fairfl.utils.tables import count_words, text_of_table
 
 
 def as_text(report: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ from monai_fairfl.report.collect import Run, load_runs
 from monai_fairfl.report.pages import write_pages
 from monai_fairfl.report.partners import CLOSING
 from monai_fairfl.report.summary import summarise_runs
-from monai_fairfl.run.resuming import recorded_config
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
 
@@ -113,20 +112,6 @@ def write_report_if_possible(
         known = isinstance(error, FairFLError)
         logger.warning("no report.html: %s", error, exc_info=not known)
         return None
-
-
-def failures_of(folder: str | Path) -> dict[str, str]:
-    """Name -> why, of the strategies that failed by the report of a folder; empty without one.
-
-    Who writes that report again must hand them on: a strategy that failed may have left no run.
-
-    Args:
-        folder: of the report.
-
-    >>> failures_of("no/such/folder")
-    {}
-    """
-    return dict(recorded_config(Path(folder), "report.json").get("failed") or {})
 
 
 # ---- the tables metrics.csv and cases.csv

@@ -251,15 +251,14 @@ def non_default_arguments(component: object, base: type = object) -> list[str]:
     # A variant may have defaults of its own.
     usual |= getattr(kind, "variants", {}).get(chosen.get("variant"), {})
 
-    return [_word(name, value) for name, value in chosen.items() if value != usual[name]]
-
-
-def _word(argument: str, value: object) -> str:
-    if value is True:
-        return argument
-    if value is None or value is False:
-        return f"no_{argument}"
-    return value if isinstance(value, str) else f"{argument}_{value}"
+    words = []
+    for name, value in chosen.items():
+        if value != usual[name]:
+            with_name = name if value is True else f"{name}_{value}"
+            if value is None or value is False:
+                with_name = f"no_{name}"
+            words.append(value if isinstance(value, str) else with_name)
+    return words
 
 
 # --- settings

@@ -23,8 +23,8 @@ from monai_fairfl.errors import ConfigError
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux shows the limits of a container (control groups)."""
 
-SETTINGS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
-"""Settings of glibc's ``mallopt``, by <malloc.h>, and the environment variables of the same."""
+SETTINGS = (-3, -1)
+"""``M_MMAP_THRESHOLD`` and ``M_TRIM_THRESHOLD`` of glibc's ``mallopt``, by <malloc.h>."""
 
 LARGEST_REUSED = 1 << 30
 """Bytes of the largest block of memory that is used again, and of a process's reserve."""
@@ -138,14 +138,12 @@ def reuse_freed_memory() -> bool:
     blocks back to the system, which clears every page of the new ones: a tenth of a round at
     128 x 128. From now on up to 1 GiB of freed memory stays with the process.
 
-    Nothing changes on other systems, nor where the environment has settings of its own
-    (``MALLOC_MMAP_THRESHOLD_``, ``MALLOC_TRIM_THRESHOLD_``, ``GLIBC_TUNABLES``).
+    Nothing changes on other systems, nor where the environment has ``MALLOC_TRIM_THRESHOLD_``.
 
     Returns:
         Whether it was set.
     """
-    chosen = (*SETTINGS.values(), "GLIBC_TUNABLES")
-    if any(name in os.environ for name in chosen) or platform.libc_ver()[0] != "glibc":
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return all([mallopt(setting, LARGEST_REUSED) for setting in SETTINGS])

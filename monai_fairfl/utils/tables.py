@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables as text."""
+"""Tables, and numbers of things, as text."""
 
 from __future__ import annotations
 
@@ -31,3 +31,12 @@ def text_of_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+
+
+def count_words(number: int, what: str) -> str:
+    """A number of things in words.
+
+    >>> count_words(1, "round"), count_words(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -10,9 +10,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from monai_fairfl.errors import DataWarning
 
 logger = logging.getLogger(__name__)
 
@@ -28,40 +25,6 @@ _stops: list[Callable[[], None]] = []
 
 _stopping_for_good = threading.Event()
 """Set where also a run that has yet to begin in this process is to end at once."""
-
-
-_notes_taken: set[str] = set()
-"""The notes on data that the present command has shown."""
-
-
-@contextmanager
-def data_notes_to(take: Callable[[str], object]) -> Iterator[None]:
-    """Inside, ``take`` gets the text of each new note on a site's data, in place of the warning.
-
-    Python would show the line of code that warns, and each place that warns of it again.
-
-    >>> with data_notes_to(print):
-    ...     for _ in range(2):
-    ...         warnings.warn("elm: one file has no mask", DataWarning)
-    elm: one file has no mask
-    """
-    show = warnings.showwarning
-    before = set(_notes_taken)
-
-    def take_or_show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        if not issubclass(category, DataWarning):
-            show(message, category, *where, **more)
-        elif str(message) not in _notes_taken:
-            _notes_taken.add(str(message))
-            take(str(message))
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", DataWarning)
-            warnings.showwarning = take_or_show
-            yield
-    finally:
-        _notes_taken.intersection_update(before)
 
 
 def stop_for_good() -> None:

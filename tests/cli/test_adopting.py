@@ -10,7 +10,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers.command_line import Commands
 from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
@@ -68,29 +67,6 @@ def test_the_pages_commands_train_every_kind_of_method(
     assert not (bundle / "cache").exists()
 
 
-def test_evaluate_gives_the_scores_of_the_runs_end_with_the_overrides_of_its_training(
-    adopted: Path, tmp_path: Path, cli: Commands
-) -> None:
-    of_bundle = ["--bundle", adopted / "bundle"]
-    words = ["evaluate", adopted / "run", adopted / "data", *of_bundle]
-    found = cli.json(*words, "--out", tmp_path / "scores")["sites"]
-    end = read_ledger(adopted / "run" / "ledger.jsonl")[-1]["scores"]
-    assert list(found) == SITES
-    for site in SITES:
-        of_run = end[site]["own"]["test_score"]
-        for name, column in (("mean", "val_mean_dice"), ("ball 1", "ball 1")):
-            mean = np.mean([scores[column] for scores in found[site]["cases"].values()])
-            assert mean == pytest.approx(of_run[name]["value"], abs=1e-5)
-    # A model that left its run is scored on all cases but one, with which its client starts.
-    model = shutil.copy(adopted / "run" / "models" / "global.pt", tmp_path)
-    bundle = shutil.copytree(adopted / "bundle", tmp_path / "bundle")
-    words = ["evaluate", model, adopted / "data" / "B", "--bundle", bundle]
-    words += ["--out", tmp_path / "all"]
-    assert len(cli.json(*words)["sites"]["B"]["cases"]) == CASES - 1
-    (bundle / "configs" / "federated_evaluate.json").unlink()
-    assert "test cases" in cli.refusal(*words[:-1], tmp_path / "none")
-
-
 def test_adapt_judges_by_the_validation_cases(adopted: Path, tmp_path: Path, cli: Commands) -> None:
     of_bundle = ["--bundle", adopted / "bundle"]
     # A model that left its run: the hospital's files are split anew, by the bundle's own list.
@@ -107,7 +83,9 @@ def test_infer_needs_an_inference_that_takes_the_model(
     bundle = tmp_path / "bundle"
     shutil.copytree(adopted / "bundle", bundle)
     words = ["infer", adopted / "run", adopted / "data" / "A" / "volumes", "--bundle", bundle]
-    words += ["--no-pictures", "--out", tmp_path / "masks"]
+    words += ["--out", tmp_path / "masks"]
+    assert "monai.bundle run" in cli.refusal("evaluate", *words[1:])
+    words.append("--no-pictures")
     assert "inference.json" in cli.refusal(*words)
     # Of others: it shows which model it was given.
     copied = "$shutil.copy(@ckpt_path, @output_dir)"

@@ -46,7 +46,7 @@ def test_the_lists_of_a_root_are_written_and_those_that_are_there_are_kept(
 
 
 def test_options_that_say_nothing_are_refused_and_nothing_is_written(
-    sites: Path, tmp_path: Path, cli: Commands
+    tmp_path: Path, cli: Commands
 ) -> None:
     out = tmp_path / "out"
     for words, named in (
@@ -59,10 +59,6 @@ def test_options_that_say_nothing_are_refused_and_nothing_is_written(
         (["demo", "--data-only", "--kind", "fundus", "--size", "1", "--out"], "[1]"),
     ):
         assert named in cli.refusal(*words, out)
-        assert not out.exists()
-    for given in (["--fold", "1"], ["--folds", "0"]):
-        words = ["doctor", sites / "elm", *given, "--write-lists", out]
-        assert "folds" in cli.json(*words, code=2)["problems"][0]
         assert not out.exists()
 
 

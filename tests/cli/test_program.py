@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import re
 import shlex
 import subprocess
@@ -13,17 +13,12 @@ from pathlib import Path
 
 import pytest
 from helpers.checkout import CHECKOUT
-from helpers.command_line import PROSTATE, Commands, run_process
+from helpers.command_line import Commands
 
-from monai_fairfl.cli import COMMANDS, parsed
+from monai_fairfl.cli import COMMANDS, main, parsed
 
 HEAVY = r"\| +(torch|monai|numpy|nvflare|flwr)$"
 """A library that takes seconds, as Python shows what it imports."""
-
-
-def python(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python of its own."""
-    return subprocess.run([sys.executable, *words], cwd=CHECKOUT, capture_output=True, text=True)
 
 
 def help_of(cli: Commands, *command: str) -> str:
@@ -34,7 +29,8 @@ def help_of(cli: Commands, *command: str) -> str:
 
 
 def test_help_is_quick() -> None:
-    shown = python("-X", "importtime", "-m", "monai_fairfl", "--help")
+    words = [sys.executable, "-X", "importtime", "-m", "monai_fairfl", "--help"]
+    shown = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True)
     assert shown.returncode == 0 and "train" in shown.stdout
     assert not re.findall(HEAVY, shown.stderr, re.MULTILINE)
 
@@ -59,36 +55,19 @@ def test_every_command_has_help_knows_its_examples_and_says_which_option_was_mea
             assert last.endswith(f"{option}?"), option
 
 
-def test_the_version_names_the_commit_of_a_checkout() -> None:
-    shown = python("-m", "monai_fairfl", "--version").stdout
-    assert re.match(r"monai-fairfl \d+\.\d+", shown)
-    git = ["git", "-C", str(CHECKOUT), "rev-parse", "HEAD"]
-    head = subprocess.run(git, capture_output=True, text=True)
-    if head.returncode == 0:
-        [commit] = re.findall(r"commit (\w+)", shown)
-        assert head.stdout.startswith(commit)
-
-
-def test_a_reader_that_closed_the_pipe_is_no_error(tmp_path: Path) -> None:
-    words = ["bundle", "copy", PROSTATE, "--out", "/dev/null", "--json"]
-    for given, code in ((["--help"], 0), (words, 2), (["strategies"], 0)):
-        reader, writer = os.pipe()
-        os.close(reader)
-        try:
-            done = run_process(*given, stdout=writer, folder=tmp_path)
-        finally:
-            os.close(writer)
-        assert (done.returncode, done.stderr) == (code, b"")
-
-
-def test_characters_that_the_terminal_cannot_show_are_replaced(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from monai_fairfl.strategies import FedAvg\n")
-    with open(tmp_path / "mine.py", "a", encoding="utf-8") as file:
-        file.write('class Mine(FedAvg):\n    """As in M\u00fcnster."""\n')
-    where = {"PYTHONPATH": f"{CHECKOUT}{os.pathsep}{tmp_path}", "PYTHONIOENCODING": "ascii"}
-    done = run_process("strategies", "mine.Mine", **where)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"M?nster" in done.stdout and done.stdout.isascii()
+def test_characters_that_the_terminal_cannot_show_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (
+        'from monai_fairfl.strategies import FedAvg\nclass Mine(FedAvg):\n    """M\u00fcnster."""\n'
+    )
+    (tmp_path / "of_munster.py").write_text(content, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    assert main(["strategies", "of_munster.Mine"]) == 0
+    sys.stdout.flush()
+    assert b"M?nster" in shown.getvalue()
 
 
 # --- paths

@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.checkout import CHECKOUT
 
 from monai_fairfl.cli import main
 
@@ -91,27 +87,6 @@ class Commands:
 def run_json(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
     """Run a command with ``--json`` in this process; returns the one object that it prints."""
     return Commands(capsys).json(*words, code=code)
-
-
-def run_process(
-    *words: object, stdout: int = subprocess.PIPE, folder: Path = CHECKOUT, **variables: str
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a command in an interpreter of its own.
-
-    Args:
-        words: what follows ``monai-fairfl``.
-        stdout: descriptor of the standard output.
-        folder: the working folder.
-        variables: of the environment, in addition to those of this process.
-    """
-    arguments = [str(word) for word in words]
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "monai_fairfl", *arguments],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), **variables},
-        cwd=folder,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-    )
 
 
 def wait_until(condition: Callable[[], bool], process: Any, log: Path) -> None:
