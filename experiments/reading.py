@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import combinations_with_replacement
 from math import factorial, prod
 from typing import Any, NamedTuple
@@ -279,6 +280,16 @@ def _gains(
     return gains
 
 
+@cache
+def _draws(number: int) -> list[tuple[tuple[int, ...], int]]:
+    """List all draws of as many folds with replacement, each with the number of its orders."""
+    found = []
+    for draw in combinations_with_replacement(range(number), number):
+        orders = factorial(number) // prod(factorial(draw.count(fold)) for fold in set(draw))
+        found.append((draw, orders))
+    return found
+
+
 def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float]) -> Interval:
     """Compute a statistic of all folds, and its interval over folds.
 
@@ -289,11 +300,9 @@ def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float
     >>> over_folds([1.0, 2.0, 3.0], lambda found: sum(found) / len(found)).words(2)
     '2.00 (1.00 to 3.00)'
     """
-    number = len(values)
     orders_of: dict[float, int] = {}
-    for draw in combinations_with_replacement(range(number), number):
+    for draw, orders in _draws(len(values)):
         drawn = statistic([values[fold] for fold in draw])
-        orders = factorial(number) // prod(factorial(draw.count(fold)) for fold in set(draw))
         if np.isfinite(drawn):
             orders_of[drawn] = orders_of.get(drawn, 0) + orders
     low = high = float("nan")

@@ -105,7 +105,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         str(folder / "sites"),
         FedAvg(),
         rounds=1,
-        local_epochs=30,
+        local_epochs=12,
         run_dir=str(folder / "run"),
         config=config,
         overrides={**bundle.small, **learning, **bundle.recipes.get(recipe, {})},

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 from helpers import warm_python
-from helpers.changed_recipes import with_recipe
 from helpers.shipped_bundles import BUNDLES, EVALUATE, FUNDUS, INFERENCE, PROSTATE, TRAIN, Bundle
 from ignite.engine import Engine
 from monai.bundle import ConfigParser
@@ -27,12 +26,7 @@ from torch import nn
 from monai_fairfl import BundleFederation, ModelRecipe
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files import (
-    read_recipe,
-    save_model_file,
-    state_of_file,
-    write_recipe_file,
-)
+from monai_fairfl.model_files import read_recipe, save_model_file, state_of_file
 from monai_fairfl.strategies import CGSV, Ditto, Strategy
 from monai_fairfl.workflow import ModelValues, training_recipe
 
@@ -47,6 +41,14 @@ def recipe_of(model: Path) -> ModelRecipe:
     recipe = read_recipe(model)
     assert recipe is not None
     return recipe
+
+
+def with_recipe(trained: Path, out: Path, **changed: Any) -> Path:
+    """A copy of the model whose recipe has other fields."""
+    content = torch.load(trained, weights_only=True)
+    content["recipe"].update(changed)
+    torch.save(content, out)
+    return out
 
 
 def beside(model: Path) -> Path:
@@ -375,38 +377,31 @@ def test_a_model_replaces_only_what_the_bundle_lets_models_bring(
     assert not Path("/elsewhere").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ({"_target_": "os.system", "command": "true"}, "os.system"),
-        ({"_target_": "SliceInferer", "roi_size": "$print('here')"}, "$print"),
-        ({"_target_": "SliceInferer", "roi_size": "@size"}, "@size"),
-        ({"_target_": "SliceInferer", "_mode_": "debug"}, "_mode_"),
-        ({"_target_": "UNet", "_requires_": ["x"]}, "_requires_"),
-        ([{"_target_": "LoadImaged", "reader": "os.system"}], "os.system"),
-        ([{"_target_": "LoadImaged", "reader": ["PILReader"]}], "PILReader"),
-        ([{"_target_": "SaveImaged", "output_dir": "/"}], "SaveImaged"),
-        ({"_target_": "SimpleInferer", "a": {"b": ["%/etc/passwd"]}}, "%/etc/passwd"),
-        ({"_target_": ["os.system"]}, "os.system"),
-    ],
-)
-def test_a_part_that_would_do_more_than_compute_is_refused(
-    content: Any, named: str, brings: Path, tmp_path: Path
-) -> None:
-    parts = {"validate#inferer": {"content": content, "values": []}}
-    sent = with_recipe(brings, tmp_path / "sent.pt", parts=parts)
-    with pytest.raises(ConfigError) as refused:
-        read_recipe(sent)
-    for word in ("sent.pt", "validate#inferer", named):
-        assert word in str(refused.value)
-
-
 # --- damaged recipes, and values that no file could hold
+
+
+ACTING = [
+    ({"_target_": "os.system", "command": "true"}, "os.system"),
+    ({"_target_": "SliceInferer", "roi_size": "$print('here')"}, "$print"),
+    ({"_target_": "SliceInferer", "roi_size": "@size"}, "@size"),
+    ({"_target_": "SliceInferer", "_mode_": "debug"}, "_mode_"),
+    ({"_target_": "UNet", "_requires_": ["x"]}, "_requires_"),
+    ([{"_target_": "LoadImaged", "reader": "os.system"}], "os.system"),
+    ([{"_target_": "LoadImaged", "reader": ["PILReader"]}], "PILReader"),
+    ([{"_target_": "SaveImaged", "output_dir": "/"}], "SaveImaged"),
+    ({"_target_": "SimpleInferer", "a": {"b": ["%/etc/passwd"]}}, "%/etc/passwd"),
+    ({"_target_": ["os.system"]}, "os.system"),
+]
+"""A part that would do more than compute, and the word that names it."""
 
 
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
+        *(
+            ({"parts": {"validate#inferer": {"content": part, "values": []}}}, word)
+            for part, word in ACTING
+        ),
         ({"values": None}, "values"),
         ({"values": [1, 2]}, "values"),
         ({"values": {"field_of_view": "$print('here') or 0.7"}}, "code"),
@@ -424,7 +419,7 @@ def test_a_recipe_that_is_damaged_or_would_act_is_refused_by_the_files_name(
     changed: dict[str, Any], word: str, trained: Path, tmp_path: Path
 ) -> None:
     model = with_recipe(trained, tmp_path / "model.v1.pt", **changed)
-    with pytest.raises(ConfigError, match=rf"model\.v1\.pt.*{word}"):
+    with pytest.raises(ConfigError, match=rf"model\.v1\.pt.*{re.escape(word)}"):
         read_recipe(model)
 
 
@@ -501,15 +496,3 @@ def test_only_the_files_of_the_running_configuration_are_recorded() -> None:
 
     assert files_of(workflow) == ["configs/train.json"]
     assert files_of(SimpleNamespace(parser=ConfigParser({}))) == []
-
-
-def test_a_recipes_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """A reader that opened the earlier file, or a crash in between, finds it as it was."""
-    model = tmp_path / "model.pt"
-    write_recipe_file(model, ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]}))
-    file = tmp_path / "model.recipe.json"
-    earlier = tmp_path / "earlier"
-    os.link(file, earlier)
-    write_recipe_file(model, ModelRecipe("Prostate", "0.1.0", {"size": [96, 96]}))
-    assert json.loads(earlier.read_text())["values"] == {"size": [64, 64]}
-    assert json.loads(file.read_text())["values"] == {"size": [96, 96]}

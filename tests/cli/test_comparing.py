@@ -26,6 +26,7 @@ from scipy import stats
 from monai_fairfl import read_ledger
 from monai_fairfl.cli import main
 
+QUICK = [*TINY, "--local-epochs", "2"]
 NAMES = ["FedAvg", "FedCE-sum"]
 SEEDS = ["1", "2"]  # the folds are those of seed 0, whatever the seeds
 # The page has the seconds of each round, which differ.
@@ -36,7 +37,7 @@ MODELS = ("cells/*/*/models/*.pt", "datalists/*/*.json")
 def command(sites: Path, out: Path, *more: str) -> list[str]:
     """Two strategies over two seeds and two folds."""
     words = ["compare", str(sites), "--out", str(out), "--strategy", "FedAvg", "FedCE('sum')"]
-    return [*words, "--seeds", *SEEDS, "--folds", "2", *TINY, *more]
+    return [*words, "--seeds", *SEEDS, "--folds", "2", *QUICK, *more]
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +96,7 @@ def test_a_cell_is_the_run_of_train_with_its_seed_and_split(
     compared: Path, sites: Path, tmp_path: Path
 ) -> None:
     split = {"split_seed": 0, "split_folds": 2, "split_fold": 1}
-    words = ["train", sites, "--out", tmp_path / "run", *TINY, "--strategy", "FedAvg", "--seed", 1]
+    words = ["train", sites, "--out", tmp_path / "run", *QUICK, "--strategy", "FedAvg", "--seed", 1]
     words += ["--overrides", json.dumps({**OVERRIDES, **split})]
     assert main([str(word) for word in words]) == 0
     alone = read_ledger(tmp_path / "run" / "ledger.jsonl")

@@ -21,7 +21,6 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid  # 
 
 AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 SAGITTAL = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
-CORONAL = (1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 SHUFFLED = (4, 1, 6, 2, 5, 3)
 # Slices, rows, columns.
 VOLUME = np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
-from helpers.own_bundle import save_volume
 
 KEYS = ["image", "label"]
 
@@ -103,8 +103,9 @@ def write_nested_balls(
     classes: int = 1,
     cases: int = 6,
     longer: int = 0,
+    folders: tuple[str, str] = ("volumes", "outlines"),
 ) -> Path:
-    """Write volumes in ``SITE/volumes`` and ``SITE/outlines``: nested noisy balls, one a class.
+    """Write volumes of nested noisy balls, one a class.
 
     Args:
         root: of all sites.
@@ -113,6 +114,7 @@ def write_nested_balls(
         classes: balls of a volume; the innermost has the highest label.
         cases: of each site.
         longer: voxels by which a volume is longer along its first axis.
+        folders: of a site, for volumes and for labels.
 
     Returns:
         ``root``.
@@ -127,8 +129,10 @@ def write_nested_balls(
             for ball in range(classes):
                 label[distances < 0.35 * side * (1 - ball / classes)] = ball + 1
             image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
-            save_volume(image, root / site / "volumes" / f"case{case}.nii.gz")
-            save_volume(label, root / site / "outlines" / f"case{case}.nii.gz")
+            for folder, volume in zip(folders, (image, label), strict=True):
+                (root / site / folder).mkdir(parents=True, exist_ok=True)
+                nifti = nib.Nifti1Image(volume, np.eye(4))
+                nib.save(nifti, root / site / folder / f"case{case}.nii.gz")
     return root
 
 

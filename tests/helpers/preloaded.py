@@ -14,7 +14,7 @@ from helpers.one_search import searched_once
 from monai.bundle import ComponentLocator
 
 # What commands load sooner or later; a library that is not installed is skipped. The last ones are
-# loaded by an optimizer, by a table and by a report.
+# loaded by an optimizer, by a table and by reports.
 LIBRARIES = [
     "fire",
     "highdicom",
@@ -35,6 +35,7 @@ LIBRARIES = [
     "rich._emoji_codes",
     "jinja2",
     "PIL.ImageFont",
+    "matplotlib.backends.backend_svg",
 ]
 # Rooms of this checkout; a fork for another one loads that one's.
 OURS = [f"monai_fairfl.{room}" for room in ("bundle", "cli", "client", "report", "strategies")]

@@ -32,7 +32,7 @@ from helpers.checkout import CHECKOUT
 
 
 def run(
-    arguments: Sequence[str], folder: Path, timeout: float = 300, **environment: str
+    arguments: Sequence[str], folder: Path, timeout: float = 900, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and capture its output, as ``subprocess.run`` does.
 

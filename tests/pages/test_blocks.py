@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -337,9 +338,13 @@ def commands_here(page: str, place: Path) -> Iterator[list[str]]:
 NEEDS_NVFLARE = ("docs/flare_production.md",)
 
 
+METHODS = "docs/methods/"
+
+
 def pages_with(language: str) -> list[str]:
-    """The pages with blocks that run here."""
-    return list(dict.fromkeys(block.page for block in run_here() if block.language == language))
+    """The pages with blocks that run here, besides those of the methods."""
+    pages = [block.page for block in run_here() if block.language == language]
+    return [page for page in dict.fromkeys(pages) if not page.startswith(METHODS)]
 
 
 @pytest.mark.parametrize("page", pages_with("bash"))
@@ -354,6 +359,20 @@ def test_the_commands_of_a_page_run(page: str, place: Path) -> None:
     for words in commands_here(page, place):
         if "--engine" not in words or "export" in words:
             run_command(words, place, small)
+
+
+def test_the_strategies_of_the_pages_of_methods_train_in_one_command(place: Path) -> None:
+    # Each page has one command, which differs from the others in its strategies and its folder.
+    strategies: dict[str, None] = {}
+    for block in run_here():
+        if block.page.startswith(METHODS):
+            program, command, data, option, *given = shlex.split(block.text)
+            assert (program, data, option) == ("monai-fairfl", "DATA", "--strategy"), block
+            assert command in ("train", "compare") and given[-2] == "--out", block
+            strategies.update(dict.fromkeys(given[:-2]))
+    assert len(strategies) > 15
+    words = ["monai-fairfl", "train", "DATA", "--strategy", *strategies, "--out", "runs/methods"]
+    run_command([*words, "--report", "False"], place, PROSTATE.small)
 
 
 @pytest.mark.parametrize("page", pages_with("python"))

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
+from helpers import warm_python
 from helpers.checkout import CHECKOUT
 
 sys.path.append(str(CHECKOUT / "experiments"))
@@ -83,13 +82,8 @@ def test_the_python_prints_contributions_and_writes_a_report(tmp_path: Path) -> 
     }.items():
         assert printed in code
         code = code.replace(printed, tiny)
-    found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    (tmp_path / "of_readme.py").write_text(code)
+    found = warm_python.run(["-W", "ignore", "-m", "of_readme"], tmp_path)
     assert found.returncode == 0, found.stderr
     assert "'willow'" in found.stdout.splitlines()[-1]
     assert (tmp_path / "runs" / "python" / "report.html").exists()

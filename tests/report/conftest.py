@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.made_once import MadeOnce
 from helpers.scripted_run import call_sites, train
+from matplotlib.figure import Figure
 
 from monai_fairfl.guards import NonFinite
 from monai_fairfl.report import write_report
@@ -42,6 +44,21 @@ def write_consortium(folder: Path) -> None:
         call_sites(run, EVIL)
     write_report([folder / name for name in ("FedAvg", "FedCE", "Standalone")], folder)
     write_report([folder / "evil"], names={folder / "evil" / "FedCE": EVIL["elm"]})
+
+
+DRAWN = ("test_browser.py", "test_page.py", "test_pictures.py")
+"""Files that look at drawings."""
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawings take most of a report's time."""
+    if request.path.name not in DRAWN:
+
+        def save(figure: Figure, stream: io.StringIO, **given: Any) -> None:
+            stream.write("<svg></svg>")
+
+        monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture(scope="session")
