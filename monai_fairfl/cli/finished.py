@@ -131,8 +131,9 @@ def value(args: argparse.Namespace) -> Answer:
         folder = folder.parent
     runs = collect.find_runs([folder])
     keys = recorded_config(folder).get("keys")
-    if keys is None or not all(map(ended, runs)):
-        raise ConfigError(f"{folder} has not ended, or an engine trained it: use LeaveOneOut there")
+    if keys is None or not all(ended(run) and (run / "checkpoints").is_dir() for run in runs):
+        needed = "must be a run of train that has ended, with its checkpoints"
+        raise ConfigError(f"{folder} {needed}; over an engine use LeaveOneOut")
     sites = len(collect.read_records(runs[0])[0]["clients"])
     kind, methods = "Retraining", ["leave_one_out"]
     if keys["record_updates"]:

@@ -280,7 +280,7 @@ class FairMonaiAlgo(MonaiAlgo):
                 found = "is missing" if sent is None else f"has shape {tuple(sent.shape)}"
                 raise ValueError(
                     f"client {request.client!r}: the received {name!r} {found} and should have "
-                    f"{tuple(own.shape)}: give the site the overrides of the run, such as channels"
+                    f"{tuple(own.shape)}: give the site the config and overrides of the run"
                 )
         return request
 

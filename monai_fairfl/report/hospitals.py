@@ -203,7 +203,7 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
     # What the verdict asks for; that nothing is judged is said once, at the top.
     cases = CASES_OF[strategy["measurement"]]
     mile = result["last_mile"]
-    if verdict == "no_score":
+    if verdict == "no_score" and strategy["rounds"]:
         yield f"Find out why no {cases} case of {site} has a score in every run"
     elif verdict != "not_judged" and mile is not None and mile["taken"] is not None:
         gain = mile["candidates"][mile["taken"]]["gain"]

@@ -205,6 +205,9 @@ def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(
     assert "seeds" in said and "[0, 2]" in said and "folds" not in said
     said = cli.refusal(*command(sites, compared), "--strategy", "FedAvg", "FedCE", "CGSV")
     assert "strategies" in said and "CGSV" in said
+    # A valuation needs what no cell keeps, also to train anew.
+    said = cli.refusal("value", next((compared / "cells" / "FedAvg").iterdir()))
+    assert "checkpoints" in said and "--retrain" not in said
     assert bytes_of(compared, *FILES) == before
 
     (tmp_path / "cases.csv").write_text("of another run")

@@ -53,6 +53,7 @@ def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cas
 def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path: Path) -> None:
     found = compare(tmp_path)
     text = Page(tmp_path / "comparison.html").text
+    assert "monai-fairfl value" not in text
     compared = found["metrics"][found["main"]]
     for standing in compared["strategies"]:
         name = standing["strategy"]

@@ -95,6 +95,10 @@ def test_who_was_absent_unscored_or_never_alone_has_a_verdict_of_its_own(tmp_pat
     assert verdicts(report)["oak"] == "no_score" and verdicts(report)["yew"] == "absent"
     for name in ("FedAvg", "Standalone"):
         assert verdicts(write_report([tmp_path / name]))["elm"] == "not_compared"
+    # Before its first round nobody has a score.
+    ledger = tmp_path / "FedAvg" / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().splitlines(keepends=True)[0])
+    assert hospital(write_report([ledger.parent]), "elm")["advice"] == []
 
 
 FULL = {"full_run": {"rounds": 4, "local_epochs": 2, "mean_dice": 0.5}, "local_epochs": 2}
