@@ -32,7 +32,7 @@ def middle_of_three(slices: torch.Tensor) -> torch.Tensor:
 
 def test_the_network_sees_at_inference_what_it_was_trained_with():
     volume = images()[0]
-    sampler = SampleSlicesd(["image", "label"], empty_rate=0.0, neighbours=1)
+    sampler = SampleSlicesd(["image", "label"], "label", DEPTH, empty_rate=0.0, neighbours=1)
     trained = {}
     for item in sampler({"image": volume, "label": torch.ones_like(volume)}):
         trained[float(item["image"][1, 0, 0])] = item["image"]

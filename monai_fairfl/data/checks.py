@@ -23,23 +23,11 @@ import nibabel as nib
 import numpy as np
 
 from monai_fairfl.data import image_files as files
+from monai_fairfl.data import layouts
 from monai_fairfl.data.datalist import check_values, site_datalist, stated_values
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.image_files import files_under, is_lossy
-from monai_fairfl.data.layouts import (
-    CONVERT_DICOM,
-    FILES,
-    PARTS,
-    CaseFiles,
-    Found,
-    Values,
-    all_named,
-    described_labels,
-    few,
-    folder_of_site,
-    name_of_site,
-    recognise,
-)
+from monai_fairfl.data.layouts import CaseFiles, Found, StrPath, Values, few
 from monai_fairfl.errors import DataError, DataWarning, FairFLError
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.tables import text_of_table
@@ -73,9 +61,6 @@ LEAST_SEEN = 0.9
 # the pixels to which it is resampled.
 FIELD_OF_VIEW = 0.7
 SIZE = (96, 96)
-# What nibabel assumes of a volume that stores no orientation (NIfTI-1, method 1).
-ASSUMED_AXES = "LAS: axes to the left, to the front and to the head"
-TAKEN_FOR_A_PAIR = "taken for a stereo pair: only its left half is used, unless stereo is False"
 
 
 @dataclass(frozen=True)
@@ -97,9 +82,9 @@ class FileFacts:
     """
 
     path: str
-    shape: tuple[int, ...] = ()
-    channels: int = 1
-    digest: str = ""
+    shape: tuple[int, ...]
+    channels: int
+    digest: str
     affine: np.ndarray | None = None
     is_oriented: bool = True
     labels: tuple[int, ...] = ()
@@ -115,13 +100,12 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """An image and its label.
+    """A sound case: an image and its label.
 
     Args:
         image: of the case.
         label: of the case.
         values: the pixel values of its structures.
-        fault: what is wrong with it, in a sentence; empty of a sound case.
         is_labelled: whether a voxel or pixel has a value of any structure.
         digest: SHA-256 of the pixels of both, and where the image's voxels lie. A file's name, its
             compression and the rest of its header do not count.
@@ -130,27 +114,43 @@ class CaseFacts:
     image: FileFacts
     label: FileFacts
     values: Values
-    fault: str = ""
-    is_labelled: bool = False
-    digest: str = ""
+    is_labelled: bool
+    digest: str
 
 
 class Summary(dict[str, Any]):
     """What an inspection found at a site, for JSON, see :func:`check_cases`.
 
+    Args:
+        site: its folder, or its data list.
+        found: what its files say.
+        values: structure -> lowest and highest pixel value, where structures were asked for.
+        cases: those that a training can use.
+
     Attributes:
         folder: that its paths begin at.
-        refused: file of a case -> what is wrong with the case.
-        sound: the other cases.
+        sound: the cases.
+        refused: file of another case -> what is wrong with that.
         problems: what would stop or spoil a training, each with file and fix.
         notes: what else a user should know.
     """
 
-    folder: Path
-    refused: dict[str, str]
-    sound: list[CaseFacts]
-    problems: list[str]
-    notes: list[str]
+    def __init__(
+        self, site: Path, found: Found, values: Values, cases: Sequence[CaseFacts]
+    ) -> None:
+        self.folder, self.sound = layouts.folder_of_site(site), cases
+        self.refused: dict[str, str] = {}
+        self.problems, self.notes = list(found.problems), list[str]()
+        lines = []
+        for case in self.sound:
+            affine = case.image.affine
+            sizes = [] if affine is None else nib.affines.voxel_sizes(affine).round(4).tolist()
+            line: dict[str, Any] = {"image": os.path.relpath(case.image.path, self.folder)}
+            line |= {"shape": [*case.image.shape], "spacing": sizes}
+            lines.append(line | {"labels": [*case.label.labels], "is_labelled": case.is_labelled})
+        labels = sorted({label for case in self.sound for label in case.label.labels})
+        super().__init__(site=layouts.name_of_site(site), layout=found.layout, num_cases=len(lines))
+        self.update(labels=labels, names=found.labels, values=values, cases=lines)
 
 
 # One file
@@ -192,11 +192,9 @@ def facts_of(
     is_labelled = pixels > 0
     # The first and the last slice of a volume are no sides: volumes may end within an organ.
     sides = (is_labelled[0], is_labelled[-1], is_labelled[:, 0], is_labelled[:, -1])
-    facts = replace(
-        facts,
-        labels=tuple(np.unique(pixels).astype(int).tolist()),
-        of_sides=float(np.concatenate([side.ravel() for side in sides]).mean()),
-    )
+    labels = tuple(np.unique(pixels).astype(int).tolist())
+    of_sides = float(np.concatenate([side.ravel() for side in sides]).mean())
+    facts = replace(facts, labels=labels, of_sides=of_sides)
     if facts.affine is None or not is_labelled.any():
         return facts
     central = pixels[np.ix_(*_field(facts.affine, pixels.shape, field_of_view))]
@@ -210,8 +208,7 @@ def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
     """Facts of a volume, and its voxels as a training reads them."""
     nifti, voxels = files.read_nifti(path)
     if voxels.ndim not in ((3,) if is_label else (3, 4)) or voxels.dtype.kind not in "biuf":
-        kind = f"{voxels.ndim}D with shape {voxels.shape} and type {voxels.dtype}"
-        raise DataError(f"{path} is {kind}; store one 3D volume of real numbers")
+        raise DataError(f"{path} is {voxels.dtype} {voxels.shape}; store one 3D volume of numbers")
     if fault := files.header_fault(nifti) or files.forms_fault(nifti):
         raise DataError(f"{path} {fault}")
     with np.errstate(over="ignore"):
@@ -220,15 +217,10 @@ def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
     if is_lost.any():
         fault = f"not finite or beyond 3.4e+38, such as {voxels[is_lost][0]:.3g}"
         raise DataError(f"{path} has {is_lost.sum()} values {fault}; scale the image, or mend it")
-    facts = FileFacts(
-        path,
-        shape=voxels.shape[:3],
-        channels=voxels.shape[3] if voxels.ndim == 4 else 1,
-        # Adding 0 makes one zero of -0 and 0.
-        digest=_digest(read + 0),
-        affine=nifti.affine,
-        is_oriented=files.is_oriented(nifti),
-    )
+    channels = (*voxels.shape, 1)[3]
+    # Adding 0 makes one zero of -0 and 0.
+    digest, is_oriented = _digest(read + 0), files.is_oriented(nifti)
+    facts = FileFacts(path, voxels.shape[:3], channels, digest, nifti.affine, is_oriented)
     return facts, read
 
 
@@ -296,11 +288,7 @@ def _fault_of_place(image: Any, label: Any) -> str:
 
 
 def _faults(
-    image: FileFacts,
-    label: FileFacts,
-    named: Values,
-    is_by_hand: bool,
-    structures: Sequence[str],
+    image: FileFacts, label: FileFacts, named: Values, is_by_hand: bool, structures: Sequence[str]
 ) -> Iterator[str]:
     """What is wrong with two files together, and with the values of the label.
 
@@ -334,8 +322,8 @@ def _faults(
     # Several structures may fill a mask, such as the tissues of a brain.
     is_stated = bool(named) or is_by_hand
     if levels <= 2 and label.of_sides > MOST_OF_SIDES and (is_volume or not is_stated):
-        fault = f"labels {label.of_sides:.0%} of its sides"
-        yield f"{path} {fault}; give the background the value 0, and the organ 1"
+        sides = f"{label.of_sides:.0%} of its sides"
+        yield f"{path} labels {sides}; give the background the value 0, and the organ 1"
     lower = [name.lower() for name in structures]
     others = [name for name in named if name.lower() not in (BACKGROUND, *lower)]
     missing = set(lower).difference(map(str.lower, named))
@@ -355,36 +343,31 @@ def _faults(
 
 
 def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: float) -> Iterator[str]:
-    """What a user should know of the cases that can be read.
+    """What a user should know of sound cases.
 
     Args:
-        cases: those that can be read.
+        cases: all of them.
         pairs: whether photographs of the shape of stereo pairs are taken for such.
         field_of_view: share of each side of a slice that a network sees of volumes.
     """
     images = [case.image for case in cases]
     labels = [case.label for case in cases]
-    volumes = [image for image in images if image.affine is not None]
-    most_channels = max((image.channels for image in volumes), default=1)
-    if most_channels > 1:
-        yield f"images have {most_channels} channels on axis 3; choose one"
+    photographs = [image for image in images if image.affine is None]
     channels = {image.channels for image in images}
-    if len(channels) > 1:
-        yield f"images have {' or '.join(map(str, channels))} channels; convert them"
-    photographs = [image for image in images if pairs and image.affine is None]
-    stereo = [image.path for image in photographs if is_pair(*image.shape[::-1])]
-    if stereo:
-        yield f"{len(stereo)} photograph(s), {stereo[0]} first, {TAKEN_FOR_A_PAIR}"
-    unoriented = [facts.path for facts in (*images, *labels) if not facts.is_oriented]
-    if unoriented:
-        assumed = f"store no orientation ({few(unoriented)}), taken for {ASSUMED_AXES}"
+    if len(channels) > 1 or (channels != {1} and not photographs):
+        counts = " or ".join(map(str, channels))
+        yield f"images have {counts} channels, axis 3 of volumes; choose one, or convert them"
+    if stereo := [image.path for image in photographs if pairs and is_pair(*image.shape[::-1])]:
+        taken = "taken for a stereo pair: only its left half is used, unless stereo is False"
+        yield f"{len(stereo)} photograph(s), {stereo[0]} first, {taken}"
+    if unoriented := [facts.path for facts in (*images, *labels) if not facts.is_oriented]:
+        # What nibabel assumes (NIfTI-1, method 1).
+        assumed = f"store no orientation ({few(unoriented)}), taken for LAS: left, front, head"
         yield f"{len(unoriented)} volume(s) {assumed}; if that is wrong, {files.WRITE_AGAIN}"
-    cut = sorted((label.seen, label.path) for label in labels if label.seen < LEAST_SEEN)
-    if cut:
+    if cut := sorted((label.seen, label.path) for label in labels if label.seen < LEAST_SEEN):
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
-        where = f"outside the central {field_of_view:.0%} of their slices ({named} within it)"
         fix = "set field_of_view to 1, or crop the volumes around the organ"
-        yield f"{len(cut)} label(s) lie partly {where}, which is all that the network sees; {fix}"
+        yield f"{len(cut)} label(s) leave the {field_of_view:.0%} that is seen ({named}); {fix}"
     if lost := [label for label in labels if label.lost and label.seen]:
         named = few(f"{label.path}: {few(label.lost)}" for label in lost)
         fault = f"have a structure that the network does not see ({named})"
@@ -403,7 +386,7 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
 
 
 def check_cases(
-    site_dir: str | os.PathLike[str],
+    site_dir: StrPath,
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
@@ -455,69 +438,51 @@ def check_cases(
     ('saml', 2, [0, 1])
     """
     site = Path(site_dir)
-    folder = folder_of_site(site)
-    try:
-        if cases is None:
-            found = recognise(site)
-        else:
-            found = Found("data list", cases, labels=described_labels(folder))
-        stated = stated_values(structures, found)
-        known = check_values(values or stated, structures, str(site))
-    except DataError as error:
-        if must:
-            raise
-        found, stated, known = Found("–", problems=(str(error),)), {}, {}
+    if cases is None:
+        found = layouts.recognise(site)
+    else:
+        found = Found("data list", cases, labels=layouts.described_labels(site))
+    stated = stated_values(structures, found)
+    known = check_values(values or stated, structures, str(site))
     organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
 
-    def read(path: str, is_label: bool) -> FileFacts:
-        version = os.path.exists(path) and (os.path.getctime(path), os.path.getsize(path))
-        return facts_of(path, is_label, field_of_view, tuple(size), version)
-
-    def look(case: CaseFiles) -> CaseFacts:
-        image_file, label_file = (os.path.abspath(case[name]) for name in FILES)
-        of_case = case.get("values", known)
+    def look(case: CaseFiles) -> CaseFacts | str:
+        facts = []
         try:
-            image, label = read(image_file, False), read(label_file, True)
+            for name in layouts.FILES:
+                path = os.path.abspath(case[name])
+                version = os.path.exists(path) and (os.path.getctime(path), os.path.getsize(path))
+                facts.append(facts_of(path, name == "label", field_of_view, tuple(size), version))
         except DataError as error:
-            return CaseFacts(FileFacts(image_file), FileFacts(label_file), of_case, str(error))
-        fault = next(_faults(image, label, found.labels, of_case != stated, structures), "")
+            return str(error)
+        image, label = facts
+        of_case = case.get("values", known)
+        for fault in _faults(image, label, found.labels, of_case != stated, structures):
+            return fault
         drawn = (of_case or organs).values()
         is_labelled = bool(label.values_in(*drawn) if drawn else [*filter(None, label.labels)])
         # Adding 0 makes one zero of -0 and 0.
         place = [] if image.affine is None else (np.round(image.affine, 4) + 0).tolist()
         digest = hashlib.sha256(f"{image.digest} {label.digest} {place}".encode()).hexdigest()
-        return CaseFacts(image, label, of_case, fault, is_labelled, digest)
+        return CaseFacts(image, label, of_case, is_labelled, digest)
 
     with ThreadPoolExecutor(files.WORKERS) as pool:
-        facts = list(pool.map(look, found.cases))
-    sound = [case for case in facts if not case.fault]
-    empty = [case.image.path for case in sound if not case.is_labelled]
-    problems = [*found.problems, *(case.fault for case in facts if case.fault)]
-    if cases is None and empty and len(empty) == len(facts):
-        problems.append(f"{site}: all {len(empty)} labels are empty; export the right ones")
-    readable = [case for case in facts if case.image.shape]
-    notes = [*_notes_on_cases(readable, bool(structures) and stereo is None, field_of_view)]
+        looks = list(pool.map(look, found.cases))
+    summary = Summary(site, found, known, [one for one in looks if not isinstance(one, str)])
+    for case, fault in zip(found.cases, looks):
+        if isinstance(fault, str):
+            summary.problems.append(fault)
+            summary.refused |= {os.path.abspath(case[name]): fault for name in layouts.FILES}
+    notes = [*_notes_on_cases(summary.sound, bool(structures) and stereo is None, field_of_view)]
+    empty = [line["image"] for line in summary["cases"] if not line["is_labelled"]]
+    if cases is None and empty and len(empty) == len(looks):
+        summary.problems.append(f"{site}: all {len(empty)} labels are empty; export the right ones")
     if empty:
-        listed = few(os.path.relpath(path, folder) for path in empty)
-        notes.append(f"{len(empty)} label(s) are empty, and kept ({listed})")
-
-    summary = Summary(site=name_of_site(site), layout=found.layout, num_cases=len(sound))
-    summary["labels"] = sorted({value for case in sound for value in case.label.labels})
-    summary |= {"names": dict(found.labels), "values": dict(known), "cases": []}
-    for case in sound:
-        affine, path = case.image.affine, os.path.relpath(case.image.path, folder)
-        sizes = [] if affine is None else nib.affines.voxel_sizes(affine).round(4).tolist()
-        line = {"image": path, "shape": [*case.image.shape], "spacing": sizes}
-        line |= {"labels": [*case.label.labels], "is_labelled": case.is_labelled}
-        summary["cases"].append(line)
-    summary.folder, summary.sound, summary.problems = folder, sound, problems
-    summary.notes = [f"{site}: {note}" for note in notes]
-    summary.refused = {
-        file.path: case.fault for case in facts if case.fault for file in (case.image, case.label)
-    }
-    if must and problems:
-        first = all_named(problems, 3, separator="\n- ")
-        raise DataError(f"{site_dir}: {len(problems)} problem(s)\n- {first}")
+        notes.append(f"{len(empty)} label(s) are empty, and kept ({few(empty)})")
+    summary.notes += [f"{site}: {note}" for note in notes]
+    if must and summary.problems:
+        first = layouts.all_named(summary.problems, 3, separator="\n- ")
+        raise DataError(f"{site_dir}: {len(summary.problems)} problem(s)\n- {first}")
     if must:
         for note in [*summary.notes, *notes_on_sites({summary["site"]: summary})]:
             warnings.warn(note, DataWarning, stacklevel=2)
@@ -571,11 +536,11 @@ def _named(summary: Mapping[str, Any], labels: Sequence[int]) -> list[str]:
 
 
 def overview(
-    sites: Mapping[str, str | os.PathLike[str]],
+    sites: Mapping[str, StrPath],
     structures: Sequence[str] = (),
     stereo: bool | None = None,
     noticed: Sequence[str] = (),
-    root: str | os.PathLike[str] | None = None,
+    root: StrPath | None = None,
     **split: Any,
 ) -> tuple[dict[str, Any], str]:
     """Read every file of every site once, and report what each holds.
@@ -609,9 +574,10 @@ def overview(
     problems: list[str] = []
     summaries: dict[str, Summary] = {}
     for name, path in sites.items():
-        summary = summaries[name] = check_cases(path, structures, stereo=stereo, must=False)
+        summary = Summary(Path(path), Found("–"), {}, ())
         datalist: dict[str, list[CaseFiles]] = {}
         try:
+            summary = check_cases(path, structures, stereo=stereo, must=False)
             if len(sites) > 1:
                 # One hospital's own folder is no name in a federation.
                 safe_name(name, "the name of the hospital's folder")
@@ -621,6 +587,7 @@ def overview(
                 summary.notes += notes_on_split
         except FairFLError as error:
             summary.problems.append(str(error))
+        summaries[name] = summary
         notes += summary.notes
         problems += [f"site {name!r}: {fault}" for fault in summary.problems]
         summary |= {part: len(cases) for part, cases in datalist.items()}
@@ -669,14 +636,13 @@ def sorted_out(roots: Iterable[Path], summaries: Iterable[Summary]) -> dict[str,
         for case in summary.sound:
             used |= {case.image.path, case.label.path}
 
-    def note(error: OSError) -> None:
-        path = os.path.abspath(error.filename)
-        present.add(path)
-        reasons[path] = "this account may not read it; change the permissions"
-
+    errors: list[OSError] = []
     for root in roots:
-        present.update(os.path.abspath(path) for path in files_under(root, note))
-    otherwise = f"it belongs to no case of a site; convert DICOM {CONVERT_DICOM}"
+        present.update(os.path.abspath(path) for path in files_under(root, errors.append))
+    closed = {os.path.abspath(error.filename) for error in errors}
+    present |= closed
+    reasons |= dict.fromkeys(closed, "this account may not read it; change the permissions")
+    otherwise = f"it belongs to no case of a site; convert DICOM {layouts.CONVERT_DICOM}"
     return files.sort_files(present, used, reasons, otherwise)
 
 
@@ -697,10 +663,10 @@ def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
         cases = summary["cases"]
         shapes = _range([case["shape"] for case in cases])
         spacings = _range([case["spacing"] for case in cases if case["spacing"]])
-        lines = [all_named(_named(summary, summary["labels"]), 8, ", ")]
+        lines = [layouts.all_named(_named(summary, summary["labels"]), 8, ", ")]
         lines += [f"{name} {low}-{high}" for name, (low, high) in summary["values"].items()]
         num_empty = sum(not case["is_labelled"] for case in cases)
-        sizes = "/".join(str(summary[part]) for part in PARTS if part in summary)
+        sizes = "/".join(str(summary[part]) for part in layouts.PARTS if part in summary)
         row = [site, summary["layout"], str(summary["num_cases"]), shapes, spacings]
         rows.append([*row, "\n".join(lines), str(num_empty), sizes or "–"])
     return text_of_table(TITLES, rows)

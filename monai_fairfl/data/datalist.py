@@ -20,24 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from monai_fairfl.data import layouts
 from monai_fairfl.data.image_files import is_lossy
-from monai_fairfl.data.layouts import (
-    BY_IMAGE,
-    FILES,
-    PARTS,
-    CaseFiles,
-    Found,
-    Values,
-    all_cases,
-    all_named,
-    few,
-    find,
-    folder_of_site,
-    missing_files,
-    recognise,
-)
+from monai_fairfl.data.layouts import BY_IMAGE, FILES, PARTS, CaseFiles, Found, StrPath, Values, few
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
+
+Groups = list[list[CaseFiles]]
+"""The cases of each patient."""
 
 Parts = dict[str, list[CaseFiles]]
 """The cases of ``training``, ``validation`` and ``testing``."""
@@ -49,8 +39,8 @@ ABOVE_NOISE = [128, 255]
 
 
 def site_datalist(
-    dataset_dir: str | os.PathLike[str],
-    file: str | os.PathLike[str] | None = None,
+    dataset_dir: StrPath,
+    file: StrPath | None = None,
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
     found: Found | None = None,
@@ -98,13 +88,13 @@ def site_datalist(
     is_new = file is None or not Path(file).exists()
     if found is None:
         # The files of a list made by hand may be in no layout. Of other lists the check reports it.
-        found = find(dataset_dir) if is_new else recognise(dataset_dir, must=False)
+        found = layouts.find(dataset_dir) if is_new else layouts.recognise(dataset_dir, must=False)
     bound = inspect.signature(split_cases).bind([], **split)
     bound.apply_defaults()
     # Tuples become lists, as they are when a list is read.
     record = json.loads(json.dumps({**bound.kwargs, "patients": None}))
     del record["patients"]
-    folder = folder_of_site(dataset_dir)
+    folder = layouts.folder_of_site(dataset_dir)
     stated = stated_values(structures, found)
     known = check_values(values or stated, structures, str(dataset_dir))
     source = dataset_dir
@@ -124,16 +114,15 @@ def site_datalist(
         if record | stored != record:
             fault = f"{file} was made with {stored}, not with {record}"
             raise DataError(f"{fault}. Give these arguments again, or delete it to split anew.")
-        if missing := missing_files(all_cases(parts)):
+        if missing := layouts.missing_files(layouts.all_cases(parts)):
             fault = f"{file} lists {len(missing)} missing file(s): {few(missing)}"
             raise DataError(f"{fault}. Check dataset_dir, or delete the list to have it rebuilt.")
-        listed = {case["image"] for case in all_cases(parts)}
+        listed = {case["image"] for case in layouts.all_cases(parts)}
         new = [case["image"] for case in found.cases if case["image"] not in listed]
         # A list made by hand may leave cases out on purpose.
         if new and stored:
             fault = f"{len(new)} case(s) of the site are not in {file} and not used: {few(new)}"
-            fix = "Delete the list to make a new split, and train from the beginning"
-            warnings.warn(f"{fault}. {fix}.", DataWarning, stacklevel=3)
+            warnings.warn(f"{fault}. Delete the list to split anew.", DataWarning, stacklevel=3)
     for part in ("validation", "testing"):
         # A case that would be scored twice would count as two, with no error between.
         for image, times in Counter(case["image"] for case in parts[part]).items():
@@ -141,7 +130,7 @@ def site_datalist(
                 raise DataError(f"{source} lists {image} {times} times under {part}. Keep one.")
     warn_of_shared(parts, found.patients, source)
     # Each case has the values of its structures.
-    for case in all_cases(parts) if known else ():
+    for case in layouts.all_cases(parts) if known else ():
         if (values or stored) and case.get("values", known) != known:
             fault = f"{source} has the values {case['values']} for {case['label']}"
             raise DataError(f"{fault}, which are {known} now. Delete the list to have it rebuilt")
@@ -158,8 +147,8 @@ def listed_datalist(
     training: Sequence[Mapping[str, Any]],
     validation: Sequence[Mapping[str, Any]],
     by_position: bool,
-    dataset_dir: str | os.PathLike[str],
-    file: str | os.PathLike[str] | None = None,
+    dataset_dir: StrPath,
+    file: StrPath | None = None,
     share: float = 0.2,
     **split: Any,
 ) -> Parts:
@@ -198,11 +187,16 @@ def listed_datalist(
     {'training': 2, 'validation': 1, 'testing': 1}
     """
     folder = Path(os.path.abspath(dataset_dir))
-    parts = {
-        "training": _cases_at(training, "training", folder),
-        "validation": _cases_at(validation, "validation", folder),
-    }
-    cases = {case["image"]: case for case in all_cases(parts)}
+    parts: Parts = {"training": [], "validation": []}
+    for part, listed in zip(parts, (training, validation)):
+        if not are_cases(listed):
+            fault = f"{folder}: the bundle's {part} list is not one of cases with image and label"
+            raise DataError(f"{fault}. Leave datalist out of the overlay")
+        for item in listed:
+            files = {name: os.path.abspath(item[name]) for name in FILES}
+            if all(map(os.path.isfile, files.values())):
+                parts[part].append({**item, **files})
+    cases = {case["image"]: case for case in layouts.all_cases(parts)}
     if cases:
         patients = {image: os.path.dirname(image) for image in cases}
         images_of = Counter(patients.values())
@@ -210,14 +204,12 @@ def listed_datalist(
         if len(images_of) < 3 or max(images_of.values()) == 1:
             patients = {}
         own_parts = None if by_position else parts
-        listed = sorted(cases.values(), key=BY_IMAGE)
-        found = Found("data list", listed, own_parts, patients)
+        found = Found("data list", sorted(cases.values(), key=BY_IMAGE), own_parts, patients)
     else:
         try:
-            found = find(folder)
+            found = layouts.find(folder)
         except DataError as error:
-            number = len(training) + len(validation)
-            fault = f"{folder}: none of the {number} cases of the bundle's lists is there"
+            fault = f"{folder}: none of the cases of the bundle's lists is there"
             raise DataError(f"{fault}. {error}") from error
     return site_datalist(folder, file, found=found, validation=share, **split)
 
@@ -232,19 +224,6 @@ def are_cases(items: Any) -> bool:
         return all(isinstance(item[name], (str, os.PathLike)) for item in items for name in FILES)
     except (TypeError, KeyError, IndexError):
         return False
-
-
-def _cases_at(listed: Sequence[Mapping[str, Any]], part: str, folder: Path) -> list[CaseFiles]:
-    """The cases of a list whose files are there, with absolute paths."""
-    if not are_cases(listed):
-        fault = f"{folder}: the bundle's {part} list is not one of cases with an image and a label"
-        raise DataError(f"{fault}. Leave datalist out of the overlay")
-    cases = []
-    for item in listed:
-        files = {name: os.path.abspath(item[name]) for name in FILES}
-        if all(map(os.path.isfile, files.values())):
-            cases.append({**item, **files})
-    return cases
 
 
 # The file
@@ -290,9 +269,8 @@ def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        fault = f"{file} is no data list ({type(error).__name__}: {error})"
         fix = 'Give training, validation and testing, each a list of {"image": path, "label": path}'
-        raise DataError(f"{fault}. {fix}, or delete it to have it made.") from error
+        raise DataError(f"{file} is no data list ({error!r}). {fix}, or delete it.") from error
 
 
 def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -> list[CaseFiles]:
@@ -306,8 +284,8 @@ def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -
     Raises:
         DataError: the file is no data list.
     """
-    content = _read(file, folder_of_site(dataset_dir))[0]
-    return all_cases({part: content[part] for part in parts})
+    content = _read(file, layouts.folder_of_site(dataset_dir))[0]
+    return layouts.all_cases({part: content[part] for part in parts})
 
 
 def settings_of_split(file: Path) -> dict[str, Any]:
@@ -371,12 +349,11 @@ def check_values(
     """
     for name, bounds in values.items():
         if structures and name not in structures:
-            fault = f"{site}: values name {name!r}, but the structures are {list(structures)}"
-            raise DataError(f"{fault}. Use their names.")
+            raise DataError(f"{site}: values name {name!r}. Use the names {list(structures)}.")
         whole = isinstance(bounds, (list, tuple)) and [*map(type, bounds)] == [int, int]
         if not whole or bounds[0] > bounds[1]:
-            fault = f"{site}: values of {name!r} are {bounds!r}"
-            raise DataError(f"{fault}. Give [lowest, highest], whole numbers such as [128, 255].")
+            fix = "Give [lowest, highest], such as [128, 255]"
+            raise DataError(f"{site}: values of {name!r} are {bounds!r}. {fix}.")
     for outer, inner in pairwise(name for name in structures if name in values):
         low, high = values[outer]
         if not low <= values[inner][0] <= values[inner][1] <= high:
@@ -484,8 +461,8 @@ def complete_split(found: Found, split: Mapping[str, Any]) -> Parts:
     {'training': 8, 'validation': 2, 'testing': 1}
     """
     if split["folds"] is not None:
-        fault = f"it has its own split, which folds={split['folds']} would undo"
-        raise DataError(f"{fault}. Leave folds out, or give a list by hand for each fold.")
+        fault = f"folds={split['folds']} would undo its own split"
+        raise DataError(f"{fault}. Leave folds out, or list each fold by hand.")
     own_parts = found.parts or {}
     parts = {part: list(own_parts.get(part, ())) for part in PARTS}
     for part in PARTS:
@@ -513,12 +490,11 @@ def warn_of_shared(parts: Parts, patients: Mapping[str, str], source: Path) -> N
             parts_of.setdefault(patient, []).append(part)
     shared = [f"{who} is in {' and '.join(of)}" for who, of in parts_of.items() if len(of) > 1]
     if shared:
-        fault = f"{source}: a test sees who was trained: {all_named(shared, 5)}"
-        fix = "Move all images of a patient into one part, unless you compare with this very split"
-        warnings.warn(f"{fault}. {fix}.", DataWarning, stacklevel=3)
+        fault = f"{source}: a test sees who was trained: {layouts.all_named(shared, 5)}"
+        warnings.warn(f"{fault}. Keep a patient in one part.", DataWarning, stacklevel=3)
 
 
-def _by_patient(cases: Sequence[CaseFiles], patients: Mapping[str, str]) -> list[list[CaseFiles]]:
+def _by_patient(cases: Sequence[CaseFiles], patients: Mapping[str, str]) -> Groups:
     """The cases of each patient, in the order of the first image of each."""
     groups: Parts = {}
     for case in sorted(cases, key=BY_IMAGE):
@@ -526,9 +502,7 @@ def _by_patient(cases: Sequence[CaseFiles], patients: Mapping[str, str]) -> list
     return list(groups.values())
 
 
-def _draw(
-    groups: list[list[CaseFiles]], share: float, rng: np.random.Generator
-) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]]]:
+def _draw(groups: Groups, share: float, rng: np.random.Generator) -> tuple[Groups, Groups]:
     """Draw a share of the groups, at least one, and leave at least one unless there is only one.
 
     Returns:

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +16,13 @@ from monai.utils import ensure_tuple_rep
 from scipy import sparse
 from torch.nn.functional import interpolate
 
-from monai_fairfl.data.transforms import EachKeyd
+from monai_fairfl.data.transforms import Case, Data, EachKeyd
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.arguments import check_value
 
 # Width / height from which a photograph is taken for a pair of views. Few single views are as wide.
 STEREO = 1.8
 # Share of the 99th percentile of brightness that is seen in the field of view alone.
 LEAST_BRIGHT = 0.15
-# Values of which torch computes a quantile, at most.
-MOST_OF_TORCH = 2**24
 
 
 def is_pair(width: int, height: int) -> bool:
@@ -58,9 +54,7 @@ class OneViewd(Cropd):
         super().__init__(keys, Crop())
         self.stereo = stereo
 
-    def __call__(
-        self, data: Mapping[Hashable, Any], lazy: bool | None = None
-    ) -> dict[Hashable, Any]:
+    def __call__(self, data: Data, lazy: bool | None = None) -> Case:
         d = dict(data)
         for key in self.key_iterator(d):
             width, height = d[key].shape[1:]
@@ -108,12 +102,7 @@ def normalise_field(image: torch.Tensor) -> torch.Tensor:
     """
     image = image.float()
     brightest = image.amax(0)
-    if brightest.numel() <= MOST_OF_TORCH:
-        percentile = torch.quantile(brightest, 0.99)
-    else:
-        values = torch.as_tensor(brightest).cpu().numpy()
-        percentile = torch.as_tensor(np.quantile(values, 0.99)).to(brightest)
-    inside = brightest > LEAST_BRIGHT * percentile
+    inside = brightest > LEAST_BRIGHT * torch.quantile(brightest, 0.99)
     pixels = image[:, inside] if bool(inside.any()) else image.flatten(1)
     mean, deviation = (of_all[:, None, None] for of_all in (pixels.mean(1), pixels.std(1)))
     normalised = (image - mean) / deviation.clamp(min=1e-6)
@@ -137,7 +126,7 @@ class RandDiscCropd(Randomizable, MapTransform):
         jitter: of the centre, in disc sizes.
 
     Raises:
-        ConfigError: when an argument is out of range.
+        ConfigError: the label is none of the keys, or a square would cut the disc.
 
     >>> import torch
     >>> label = torch.zeros(1, 64, 64)
@@ -159,8 +148,6 @@ class RandDiscCropd(Randomizable, MapTransform):
         MapTransform.__init__(self, keys)
         if label_key not in self.keys:
             raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
-        check_value("prob", prob, "float", "[0, 1]")
-        check_value("jitter", jitter, "float", "[0, inf)")
         if not 1 <= margin[0] <= margin[1]:
             raise ConfigError(f"margin must be a range (low, high) from 1, got {tuple(margin)}")
         self.label_key = label_key
@@ -169,7 +156,7 @@ class RandDiscCropd(Randomizable, MapTransform):
         self.margin = (margin[0], margin[1])
         self.jitter = jitter
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+    def __call__(self, data: Data) -> Case:
         d = dict(data)
         # All three are drawn for every photograph, so that draws do not depend on labels.
         takes_square = self.R.random() < self.prob
@@ -235,11 +222,8 @@ class SmoothResized(Resized):
         keys: of images, C x W x H.
         spatial_size: see ``Resized``.
         size_mode: see ``Resized``.
-        mode: for each key; ``"bilinear"`` where it is smoothed.
-        anti_aliasing: for each key.
-
-    Raises:
-        ValueError: for ``anti_aliasing`` with another mode.
+        mode: for each key.
+        anti_aliasing: for each key; of no effect where its mode is not ``"bilinear"``.
 
     >>> import torch
     >>> resize = SmoothResized("image", 32, size_mode="longest")
@@ -256,33 +240,22 @@ class SmoothResized(Resized):
         anti_aliasing: Sequence[bool] | bool = True,
     ) -> None:
         super().__init__(keys, spatial_size, size_mode, mode)
-        self.smooth = ensure_tuple_rep(anti_aliasing, len(self.keys))
-        for key_mode, smooth in zip(self.mode, self.smooth, strict=True):
-            if smooth and key_mode != "bilinear":
-                raise ValueError(f"anti_aliasing needs mode 'bilinear', got {key_mode!r}")
+        wanted = ensure_tuple_rep(anti_aliasing, len(self.keys))
+        self.smooth = [one and mode == "bilinear" for one, mode in zip(wanted, self.mode)]
 
-    @property
-    def requires_current_data(self) -> bool:
-        """Whether a lazy ``Compose`` must carry out what is pending: smoothing needs the pixels."""
-        return True
+    # A lazy ``Compose`` must carry out what is pending: smoothing needs the pixels.
+    requires_current_data = True
 
-    def __call__(
-        self, data: Mapping[Hashable, Any], lazy: bool | None = None
-    ) -> dict[Hashable, Any]:
+    def __call__(self, data: Data, lazy: bool | None = None) -> Case:
         d = super().__call__(data, False)
         for key, smooth in self.key_iterator(d, self.smooth):
             size = d[key].shape[1:]
             if smooth and any(new < old for new, old in zip(size, data[key].shape[1:])):
-                image = torch.as_tensor(data[key]).numpy()
-                d[key].copy_(torch.from_numpy(_resized(image, size)))
+                image = torch.as_tensor(data[key]).numpy().astype(np.float32)
+                columns, rows = (_matrix(old, new) for old, new in zip(image.shape[1:], size))
+                resized = np.stack([(rows @ (columns @ channel).T).T for channel in image])
+                d[key].copy_(torch.from_numpy(resized))
         return d
-
-
-def _resized(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """An image, C x W x H, in another size; float32."""
-    columns, rows = (_matrix(old, new) for old, new in zip(image.shape[1:], size))
-    channels = image.astype(np.float32)
-    return np.stack([(rows @ (columns @ channel).T).T for channel in channels])
 
 
 # Photographs of one camera are of one size.

@@ -46,10 +46,9 @@ _told: set[str] = set()
 
 
 def _is_new(record: logging.LogRecord) -> bool:
-    text = record.getMessage()
-    is_new = text not in _told
-    _told.add(text)
-    return is_new
+    num_before = len(_told)
+    _told.add(record.getMessage())
+    return len(_told) > num_before
 
 
 nib.imageglobals.logger.addFilter(_is_new)
@@ -165,8 +164,8 @@ def count_of_files(files: Mapping[str, Any]) -> str:
     '11 file(s): 8 used, 1 image(s) refused, 2 not an image'
     """
     used, refused, others = files["used"], len(files["refused"]), files["not_images"]
-    total = used + refused + others
-    return f"{total} file(s): {used} used, {refused} image(s) refused, {others} not an image"
+    all_files = f"{used + refused + others} file(s)"
+    return f"{all_files}: {used} used, {refused} image(s) refused, {others} not an image"
 
 
 def files_under(
@@ -273,8 +272,7 @@ def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
     """
     if not Path(path).exists():
         # Of a link, what it leads to.
-        place = os.path.realpath(path)
-        fault = f"does not exist; restore it, {place}, or mend what names it"
+        fault = f"does not exist; restore it, {os.path.realpath(path)}, or mend what names it"
     elif isinstance(error, PermissionError):
         fault = "cannot be read, because this account may not read it; change the permissions"
     else:

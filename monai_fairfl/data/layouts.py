@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,17 +19,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.image_files import (
-    files_under,
-    images_in,
-    kind_of_image,
-    stem,
-)
+from monai_fairfl.data.image_files import files_under, images_in, kind_of_image, stem
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
 
 PARTS = ("training", "validation", "testing")
 FILES = ("image", "label")
+
+StrPath = str | os.PathLike[str]
 
 CaseFiles = dict[str, Any]
 """``{"image": path, "label": path}``, and ``"values"`` where pixel values code structures."""
@@ -138,10 +135,9 @@ def pair(layout: str, images: Named, masks: Named) -> Found:
         if len(image) == len(mask) == 1:
             cases.append({"image": str(image[0]), "label": str(mask[0])})
         else:
-            counts = f"{len(image)} image(s) and {len(mask)} mask(s)"
             listed = few(f"{path.parent.name}/{path.name}" for path in image + mask)
-            fix = "add or remove files to have one of each"
-            problems.append(f"{name} has {counts}, {listed}; {fix}")
+            counts = f"{len(image)} image(s) and {len(mask)} mask(s), {listed}"
+            problems.append(f"{name} has {counts}; add or remove files to have one of each")
     return Found(layout, cases, problems=tuple(problems))
 
 
@@ -268,14 +264,13 @@ def client_lists(root: Path) -> dict[str, Path]:
     """
     clients = {}
     for folder in (root, *sorted(root.glob("datalist*"))):
-        if not re.fullmatch("datalist(_.*)?", folder.absolute().name):
-            continue
-        for file in sorted(folder.glob("[!.]*.json")):
-            written_here = False
-            with suppress(DataError):
-                written_here = "split" in _read_json(file)
-            if not file.stem.lower().endswith("_all") and not written_here:
-                clients[file.stem] = file
+        if re.fullmatch("datalist(_.*)?", folder.absolute().name):
+            for file in sorted(folder.glob("[!.]*.json")):
+                content: dict[str, Any] = {}
+                with suppress(DataError):
+                    content = _read_json(file)
+                if "split" not in content and not file.stem.lower().endswith("_all"):
+                    clients[file.stem] = file
     return clients
 
 
@@ -296,14 +291,9 @@ def _content(file: Path, *version: int) -> dict[str, Any]:
         raise DataError(f"{file} cannot be read as JSON ({error}); mend it") from error
 
 
-def _nvflare(folder: Path) -> Found | None:
-    file = folder
-    if not folder.is_file():
-        lists = list(client_lists(folder).values())
-        # A folder that holds its lists itself is one of sites, as one of several lists is.
-        if len(lists) != 1 or lists[0].parent == folder:
-            return None
-        [file] = lists
+def _nvflare(file: Path) -> Found | None:
+    if not file.is_file():
+        return None
     content = _read_json(file)
     beside = file.parent.parent
     bases = [file.parent, beside, *sorted(beside.glob("dataset*/"))]
@@ -338,8 +328,7 @@ def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseF
             {name: os.path.normpath(base / entry[name]) for name in FILES} for entry in entries
         ]
     except (TypeError, KeyError, IndexError) as error:
-        fix = 'give "training" and others a list of {"image": path, "label": path}'
-        raise DataError(f"{file}: {fix}") from error
+        raise DataError(f'{file}: "training" must list cases with image and label') from error
     if problems := missing_files(cases):
         raise DataError(f"{file}: {all_named(problems)}. Unpack them again, or mend the list.")
     return cases
@@ -375,13 +364,12 @@ def _of_dataset_json(folder: Path) -> Found | None:
         paths = [path for path in images_in(folder / inner) if path.name.endswith(end)]
         sides.append([(path.name.removesuffix(end), path) for path in paths])
     if not any(sides):
-        where = f"{folder}: imagesTr/ and labelsTr/ hold no case"
-        fix = "mend that, or convert the files to NIfTI"
-        raise DataError(f"{where} with the ending {ending}, file_ending in dataset.json; {fix}")
+        where = f"{folder}: imagesTr/ and labelsTr/ hold no case with the file_ending {ending}"
+        raise DataError(f"{where} of dataset.json; mend that, or convert the files to NIfTI")
     return pair("nnunet", *sides)
 
 
-def described_labels(folder: Path) -> Values:
+def described_labels(site: Path) -> Values:
     """What the values of a site's labels mean by its ``dataset.json``, in any layout.
 
     nnU-Net writes ``{"background": 0, "disc": [1, 2], "cup": 2}``, its first version and the
@@ -393,7 +381,8 @@ def described_labels(folder: Path) -> Values:
     Raises:
         DataError: the values of a label are no whole numbers.
     """
-    labels = _read_json(folder / "dataset.json").get("labels")
+    file = folder_of_site(site) / "dataset.json"
+    labels = _read_json(file).get("labels")
     named: Values = {}
     for key, value in labels.items() if isinstance(labels, Mapping) else ():
         is_named = isinstance(value, str) and key.isdigit()
@@ -402,12 +391,10 @@ def described_labels(folder: Path) -> Values:
             numbers = [int(number) for number in (values if isinstance(values, list) else [values])]
             named[name] = [min(numbers), max(numbers)]
         except (TypeError, ValueError) as error:
-            fault = f"{folder}/dataset.json: the label {key!r} has the value {value!r}"
-            raise DataError(f"{fault}, which is no number and no list of some. Mend it.") from error
+            raise DataError(f"{file}: label {key!r} has the value {value!r}. Mend it.") from error
     return named
 
 
-LAYOUTS: tuple[Callable[[Path], Found | None], ...]
 LAYOUTS = (_saml, _folders, _dofe, _nvflare, _of_dataset_json)
 
 
@@ -415,12 +402,12 @@ LAYOUTS = (_saml, _folders, _dofe, _nvflare, _of_dataset_json)
 
 CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
 # Names, in small letters, that only a folder that is meant to be a site holds.
-_NAMES_IN_A_SITE = {*IMAGES, *MASKS, "imagestr", "labelstr", "dataset.json", "datalist_2d"}
+_NAMES_IN_A_SITE = {*IMAGES, *MASKS, "imagestr", "labelstr", "dataset.json"}
 # Folders of the file system itself, in small letters: a disk has them beside the hospitals.
 _OF_THE_FILE_SYSTEM = {"lost+found", "$recycle.bin", "system volume information"}
 
 
-def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:
+def find_cases(site_dir: StrPath) -> list[CaseFiles]:
     """Pair the images of a site with their masks.
 
     Args:
@@ -441,7 +428,7 @@ def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:
     return list(find(site_dir).cases)
 
 
-def find(site_dir: str | os.PathLike[str]) -> Found:
+def find(site_dir: StrPath) -> Found:
     """As :func:`recognise`, and files that do not pair are an error, too."""
     found = recognise(site_dir)
     if found.problems:
@@ -449,7 +436,7 @@ def find(site_dir: str | os.PathLike[str]) -> Found:
     return found
 
 
-def recognise(site_dir: str | os.PathLike[str], must: bool = True) -> Found:
+def recognise(site_dir: StrPath, must: bool = True) -> Found:
     """All that the files of a site say of its cases, by the one layout that they have.
 
     Args:
@@ -466,7 +453,7 @@ def recognise(site_dir: str | os.PathLike[str], must: bool = True) -> Found:
         raise DataError(f"{site} is not a folder. Give the one of the site's images and labels.")
     try:
         results = [found for found in (find_cases_of(site) for find_cases_of in LAYOUTS) if found]
-        labels = described_labels(folder_of_site(site))
+        labels = described_labels(site)
         if len(results) > 1:
             kinds = " and ".join(found.layout for found in results)
             raise DataError(f"{site} could be of the layouts {kinds}. Keep the files of one.")
@@ -475,20 +462,18 @@ def recognise(site_dir: str | os.PathLike[str], must: bool = True) -> Found:
             cases, labels = sorted(found.cases, key=BY_IMAGE), labels or found.labels
             return replace(found, cases=cases, labels=labels, problems=problems)
         if must:
-            fault = f"{site} holds no case. There is {_describe(site)}"
-            raise DataError(f"{fault}. Give it a layout of docs/data.md")
+            raise DataError(f"{site} holds no case, but {_describe(site)}; see docs/data.md")
     except DataError:
         if must:
             raise
         return Found("–")
     except PermissionError as error:
-        fault = f"{site} cannot be read, because this account may not read it"
-        raise DataError(f"{fault}; change the permissions, or move it elsewhere") from error
+        raise DataError(f"this account may not read {site}; change the permissions") from error
     names = {path.name.lower() for path in site.glob("*")}
     return Found("–" if names & _NAMES_IN_A_SITE else "")
 
 
-def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
+def site_folders(root: StrPath, must: bool = True) -> dict[str, Path]:
     """Find the sites under ``root``, each with what its ``dataset_dir`` must be.
 
     That is one folder per site, each of any layout, and the data lists of ``root/datalist_2D``,
@@ -534,8 +519,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         # An empty folder is a hospital's whose data did not arrive, unless there are lists.
         if recognise(folder, must=False).layout or not (lists or any(folder.glob("[!.]*"))):
             if folder.name in lists:
-                both = f"{lists[folder.name]} and {folder}"
-                raise DataError(f"{both} are two sites {folder.name!r}. Rename one of them.")
+                raise DataError(f"{lists[folder.name]} and {folder}: rename one of them")
             sites[folder.name] = folder
         elif any(kind_of_image(file) for file in files_under(folder)):
             fault = "holds no site of docs/data.md directly, and is left out"
@@ -566,7 +550,7 @@ def folders_in(root: Path) -> list[Path]:
     return [path for path in inner if path.name.lower() not in _OF_THE_FILE_SYSTEM]
 
 
-def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
+def sites_at(path: StrPath) -> dict[str, Path]:
     """The site at ``path``, or all sites under it, as :func:`site_folders` gives them.
 
     Raises:
@@ -585,8 +569,7 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     # Images without masks beside the folders of sites are no site.
     if found.layout == "saml" and not found.cases:
         is_one = not site_folders(path, must=False)
-    # A folder with a single data list is a site; one with several lists holds several sites.
-    if not is_one or (client_lists(path) and len(site_folders(path)) > 1):
+    if client_lists(path) or not is_one:
         return site_folders(path)
     return {name_of_site(path): path}
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -23,9 +22,12 @@ import nibabel as nib
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+from monai_fairfl.data.layouts import StrPath
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.files import write_atomically
 
+# Voxels from right to left, front to back and feet to head.
+Size = tuple[int, int, int]
 # Numbers, or fields that vary over the volume.
 Triple = tuple[Any, Any, Any]
 
@@ -68,7 +70,7 @@ class Site:
 
     files: ClassVar = ("Case{:02d}.nii.gz", "Case{:02d}_segmentation.nii.gz")
 
-    def written(self, number: int, seed: int, size: tuple[int, int, int]) -> Iterator[bytes]:
+    def written(self, number: int, seed: int, size: Size) -> Iterator[bytes]:
         """The files of a case, see :func:`make_case`."""
         *volumes, affine = make_case(self, number, seed, size)
         for voxels in volumes:
@@ -115,7 +117,7 @@ that one sees in its images. ``docs/demo.md`` explains how they were chosen and 
 
 
 def make_case(
-    site: Site, number: int, seed: int = 0, size: tuple[int, int, int] = (96, 96, 16)
+    site: Site, number: int, seed: int = 0, size: Size = (96, 96, 16)
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Make one case: a pelvis whose gland is partly as bright as what surrounds it.
 
@@ -166,7 +168,7 @@ def make_case(
 
 
 def write_sites(
-    root: str | os.PathLike[str],
+    root: StrPath,
     sites: Sequence[Any] = SITES,
     seed: int = 0,
     size: tuple[int, ...] = (96, 96, 16),
@@ -204,8 +206,7 @@ def write_sites(
     described = {"seed": seed, "size": size, "sites": [asdict(site) for site in sites]}
     content = json.dumps(described, indent=2).encode()
     if path.exists() and path.read_bytes() != content:
-        fault = f"{path} was written with another seed, size or site"
-        raise DataError(f"{fault}. Delete {root}, or name another folder with --out.")
+        raise DataError(f"{path} has another seed, size or site. Delete {root}, or change --out.")
     write_atomically(path, content)
 
     def write_case(site: Any, number: int) -> None:
@@ -222,9 +223,9 @@ def write_sites(
 
 
 def write_demo(
-    root: str | os.PathLike[str],
+    root: StrPath,
     seed: int = 0,
-    size: tuple[int, int, int] = (96, 96, 12),
+    size: Size = (96, 96, 12),
     workers: int = 1,
     sites: Sequence[Site] = DEMO_SITES,
 ) -> list[str]:
@@ -263,7 +264,6 @@ def write_demo(
         # site's validate and eight test.
         parts = {"training": cases[:-10], "validation": cases[-10:-8], "testing": cases[-8:]}
         file = Path(root, "datalist", f"{site.name}.json")
-        file.parent.mkdir(exist_ok=True)
         write_atomically(file, json.dumps(parts, indent=2).encode())
     return written
 
@@ -282,7 +282,7 @@ class Pelvis:
         z: position to the head.
     """
 
-    def __init__(self, site: Site, rng: np.random.Generator, size: tuple[int, int, int]) -> None:
+    def __init__(self, site: Site, rng: np.random.Generator, size: Size) -> None:
         self.rng = rng
         self.extent = (site.fov, site.fov, 16 * site.thickness)
         self.spacing = [extent / n for extent, n in zip(self.extent, size)]

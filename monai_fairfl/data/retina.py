@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,11 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter, map_coordinates
 from scipy.spatial import cKDTree
 
+from monai_fairfl.data.layouts import StrPath
 from monai_fairfl.data.pelvis import write_sites
 from monai_fairfl.utils.files import write_atomically
 
+Random = np.random.Generator
 # From the disc's centre, temporal and down, in mm.
 MACULA = (4.5, 0.4)
 # Between the points of a vessel, in mm.
@@ -47,9 +48,7 @@ class Clinic:
         aim: where the camera looks: 0 at the disc, 1 at the macula.
         frame: diameter of the field of view relative to the picture's side; from 1.42 on no black
             corner is left.
-        red: gain of the red channel; the three gains are exposure and colour cast.
-        green: gain of the green channel.
-        blue: gain of the blue channel.
+        gain: of red, green and blue: exposure and colour cast.
         gamma: exponent on the signal; above 1 is darker and of more contrast.
         vignette: loss of light at the rim of the field of view.
         uneven: standard deviation of the log of the illumination (smooth patches).
@@ -69,9 +68,7 @@ class Clinic:
     fov: float = 9.0
     aim: float = 0.2
     frame: float = 0.96
-    red: float = 1.0
-    green: float = 1.0
-    blue: float = 1.0
+    gain: tuple[float, float, float] = (1.0, 1.0, 1.0)
     gamma: float = 1.0
     vignette: float = 0.15
     uneven: float = 0.1
@@ -96,18 +93,18 @@ class Clinic:
             yield file.getvalue()
 
 
-# Name, cases, fov, aim, frame, red, green, blue, gamma.
+# Name, cases, fov, aim, frame, gain, gamma.
 CLINICS: tuple[Clinic, ...] = (
     # Close to the disc, brownish.
-    Clinic("acacia", 7, 7, 0, 1.1, 0.9, 0.95, 0.7, 1.1),
+    Clinic("acacia", 7, 7, 0, 1.1, (0.9, 0.95, 0.7), 1.1),
     # Bright, yellow, shaded.
-    Clinic("beech", 9, 8.5, 0.1, 1.25, 1.15, 1.4, 1.0, 0.85, uneven=0.15, suffix=".jpg"),
+    Clinic("beech", 9, 8.5, 0.1, 1.25, (1.15, 1.4, 1.0), 0.85, uneven=0.15, suffix=".jpg"),
     # Dark and small, discs alone.
     Clinic("cypress", 6, 10, 0.4, gamma=1.5, resolution=0.75, cup=False, suffix=".bmp"),
     # A wide view, red.
-    Clinic("dogwood", 15, 11.5, 0.5, 0.96, 1.1, 0.8, 1.3, vignette=0.1, suffix=".tif"),
+    Clinic("dogwood", 15, 11.5, 0.5, 0.96, (1.1, 0.8, 1.3), vignette=0.1, suffix=".tif"),
     # Stereo pairs, pale and noisy.
-    Clinic("ebony", 8, 5.5, 0, 1.45, 1, 1.15, 1.6, 0.75, blur=0.05, noise=0.04, stereo=True),
+    Clinic("ebony", 8, 5.5, 0, 1.45, (1, 1.15, 1.6), 0.75, blur=0.05, noise=0.04, stereo=True),
     # A wide view, sharp and large.
     Clinic("fir", 20, 11, 0.5, blur=0.01, resolution=1.25, suffix=".jpg"),
 )
@@ -152,7 +149,7 @@ def make_photograph(
     exposure = rng.lognormal(0, 0.08)
     light = exposure * np.exp(clinic.uneven * retina.smooth(clinic.fov / 4, retina.sensor))
     light *= 1 - clinic.vignette * np.minimum(radius, 1) ** 2
-    gain = light[..., None] * (clinic.red, clinic.green, clinic.blue)
+    gain = light[..., None] * clinic.gain
 
     # The signal, blurred within each view, with noise, and black outside the field of view.
     sigma = clinic.blur / retina.pixel
@@ -169,7 +166,7 @@ def make_photograph(
 
 
 def write_clinics(
-    root: str | os.PathLike[str],
+    root: StrPath,
     clinics: Sequence[Clinic] = CLINICS,
     seed: int = 0,
     size: int = 256,
@@ -227,7 +224,7 @@ class Retina:
         colour: views x height x width x RGB.
     """
 
-    def __init__(self, clinic: Clinic, rng: np.random.Generator, size: int) -> None:
+    def __init__(self, clinic: Clinic, rng: Random, size: int) -> None:
         self.rng = rng
         self.disc = 0.5 * rng.uniform(1.65, 1.9) * np.array([rng.uniform(0.91, 1.0), 1.0])
         # The side of the picture that is temporal: left in a right eye.
@@ -261,8 +258,7 @@ class Retina:
         """
         noise = self.rng.standard_normal((256, 256))
         field = gaussian_filter(noise, 3.0, mode="wrap")
-        places = np.stack([self.y, self.x]) if positions is None else positions
-        places = places / (scale / 3)
+        places = (np.stack([self.y, self.x]) if positions is None else positions) / (scale / 3)
         return map_coordinates(field / field.std(), places, order=1, mode="grid-wrap")
 
     def edge(self, distance: np.ndarray, width: float) -> np.ndarray:
@@ -348,7 +344,17 @@ def paint_vessels(retina: Retina) -> None:
     outside_macula = np.clip(retina.distance_to_macula() / 0.6 - 0.5, 0, 1)
     hilum = retina.disc * rng.normal((-0.15, 0), 0.08)
     for width, loss in (VEINS, ARTERIES):
-        vessels = _vessel_tree(rng, hilum, width)
+        # Above and below, an arcade around the macula, its nasal counterpart, and a fine twig.
+        rows = []
+        for up in (-1, 1):
+            start = hilum + rng.normal(0, 0.06, 2)
+            arcade, turn, nasal, back = np.deg2rad(rng.normal((95, 105, 110, 35), (8, 8, 10, 12)))
+            wide = width * rng.uniform(0.8, 1.1)
+            rows.append(_grow(rng, start, up * arcade, up * -turn, wide, 9.0))
+            wide = 0.75 * width * rng.uniform(0.8, 1.1)
+            rows.append(_grow(rng, start, up * nasal, up * back, wide, 9.0))
+            rows.append(_grow(rng, start, up * rng.uniform(0.2, 0.7), 0.0, 0.04, 3.0))
+        vessels = np.concatenate(rows)
         tree = cKDTree(vessels[:, :2])
         gap, nearest = tree.query(pixels, distance_upper_bound=0.2 + retina.pixel)
         # Pixels without a vessel near them have the index behind the last point.
@@ -358,30 +364,8 @@ def paint_vessels(retina: Retina) -> None:
         retina.stain(weight * outside_macula * (1 + 0.15 * retina.smooth(1.0)), loss)
 
 
-def _vessel_tree(rng: np.random.Generator, hilum: np.ndarray, width: float) -> np.ndarray:
-    """All veins, or all arteries: rows of x, y and width in mm.
-
-    Above and below there is an arcade around the macula, its nasal counterpart, and a fine twig.
-    """
-    rows = []
-    for up in (-1, 1):
-        start = hilum + rng.normal(0, 0.06, 2)
-        arcade, turn, nasal, back = np.deg2rad(rng.normal((95, 105, 110, 35), (8, 8, 10, 12)))
-        wide = width * rng.uniform(0.8, 1.1)
-        rows.append(_grow(rng, start, up * arcade, up * -turn, wide, 9.0))
-        wide = 0.75 * width * rng.uniform(0.8, 1.1)
-        rows.append(_grow(rng, start, up * nasal, up * back, wide, 9.0))
-        rows.append(_grow(rng, start, up * rng.uniform(0.2, 0.7), 0.0, 0.04, 3.0))
-    return np.concatenate(rows)
-
-
 def _grow(
-    rng: np.random.Generator,
-    start: np.ndarray,
-    heading: float,
-    bend: float,
-    width: float,
-    length: float,
+    rng: Random, start: np.ndarray, heading: float, bend: float, width: float, length: float
 ) -> np.ndarray:
     """Walk one vessel, then its branches.
 

@@ -11,17 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from monai import transforms as monai
 from monai.config import KeysCollection
 from monai.data import get_track_meta, set_track_meta
-from monai.transforms import (
-    Compose,
-    MapTransform,
-    MultiSampleTrait,
-    Randomizable,
-    RandomizableTrait,
-    Transform,
-    get_largest_connected_component_mask,
-)
 from monai.utils import convert_to_tensor
 from PIL import Image
 from scipy import ndimage
@@ -32,14 +24,18 @@ from monai_fairfl.utils.arguments import check_value
 
 Values = Mapping[str, Sequence[float]]
 
+Data = Mapping[Hashable, Any]
+Case = dict[Hashable, Any]
+"""What a transform takes and gives, as MONAI's."""
+
 KINDS = ("largest", "surest")
 """The connected parts among which a bundle's key ``part`` chooses."""
 
 
-class EachKeyd(MapTransform):
+class EachKeyd(monai.MapTransform):
     """A transform that changes the image of each key in the same way, by its method ``change``."""
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+    def __call__(self, data: Data) -> Case:
         return {**data, **{key: self.change(data[key]) for key in self.key_iterator(data)}}
 
     @abstractmethod
@@ -47,7 +43,7 @@ class EachKeyd(MapTransform):
         """The image of one key, channel first, as the transform leaves it."""
 
 
-class LabelStructuresd(MapTransform):
+class LabelStructuresd(monai.MapTransform):
     """Make one channel per structure, 0 or 1, from the pixel values of a label image.
 
     A channel is -1 where the site does not label the structure; what that means for training and
@@ -79,17 +75,15 @@ class LabelStructuresd(MapTransform):
         self.structures = tuple(structures)
         self.values = dict(values or {})
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+    def __call__(self, data: Data) -> Case:
         d = dict(data)
         # The values leave the case: cases that code structures differently must batch together.
         values: Values = d.pop("values", None) or self.values
         for key in self.key_iterator(d):
             label = d[key]
             if not values or len(label) != 1:
-                raise DataError(
-                    f"{_name(label)} has {len(label)} channels and the values {values}: one channel"
-                    f" is needed, and values that state which grey levels are {self.structures}"
-                )
+                fault = f"{_name(label)} has {len(label)} channels and the values {values}"
+                raise DataError(f"{fault}: give one channel, and values of {self.structures}")
             channels = [torch.full_like(label, -1, dtype=torch.float32) for _ in self.structures]
             for number, name in enumerate(self.structures):
                 if name in values:
@@ -245,28 +239,23 @@ class KeepPartd(EachKeyd):
         if self.part == "surest":
             part = surest_part(found, organ)
         else:
-            part = torch.as_tensor(get_largest_connected_component_mask(found))
+            part = torch.as_tensor(monai.get_largest_connected_component_mask(found))
         kept[-1] = organ * part
         return kept
 
 
-class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
+class SampleSlicesd(monai.Randomizable, monai.MapTransform, monai.MultiSampleTrait):
     r"""Draw axial slices of a channel-first volume, the same ones of every key.
 
-    A 2D network learns from slices with gland; a few without teach it where the gland ends. With
-    ``num_samples="all"`` each of the g slices with gland is drawn once, and of the k empty slices
-
-    .. math:: e \sim \mathrm{Binomial}\left(k, \min\left(1, \frac{g r}{(1 - r) k}\right)\right)
-
-    so that e / (g + e) is about the empty rate r. With a number, each drawn slice is an empty one
-    with probability r. A slice is drawn again only when all of its kind were drawn. A volume
-    without gland gives empty slices only, one with gland throughout gives none.
+    A 2D network learns from slices with gland; a few without teach it where the gland ends. Each
+    drawn slice is an empty one with probability r. A slice is drawn again only when all of its kind
+    were drawn. A volume without gland gives empty slices only, one with gland throughout gives
+    none.
 
     Args:
         keys: keys of the volumes, C x H x W x D.
         label_key: the one of ``keys`` whose values above 0 are gland.
-        num_samples: ``"all"``, or how many slices of each volume. Of a volume without gland
-            ``"all"`` gives one slice.
+        num_samples: how many slices of each volume.
         empty_rate: expected share r of slices without gland, 0 <= r < 1.
         neighbours: slices on each side of a drawn one that come with it as channels, of every key
             but ``label_key``, the lowest first; beyond the first and the last slice these are
@@ -284,7 +273,7 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
     >>> import torch
     >>> label = torch.zeros(1, 4, 4, 6)
     >>> label[..., 2:5] = 1
-    >>> sample = SampleSlicesd(["image", "label"], empty_rate=0.0)
+    >>> sample = SampleSlicesd(["image", "label"], num_samples=3, empty_rate=0.0)
     >>> slices = sample({"image": label * 2, "label": label})
     >>> len(slices), tuple(slices[0]["image"].shape)
     (3, (1, 4, 4))
@@ -294,43 +283,30 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         self,
         keys: KeysCollection,
         label_key: str = "label",
-        num_samples: str | int = "all",
+        num_samples: int = 2,
         empty_rate: float = 0.1,
         neighbours: int = 0,
     ) -> None:
-        MapTransform.__init__(self, keys)
-        if num_samples != "all":
-            check_value("num_samples (or 'all')", num_samples, "int", "[1, inf)")
+        monai.MapTransform.__init__(self, keys)
+        check_value("num_samples", num_samples, "int", "[1, inf)")
         check_value("empty_rate", empty_rate, "float", "[0, 1)")
         self.label_key = label_key
         self.num_samples = num_samples
         self.empty_rate = empty_rate
         self.neighbours = neighbours
-        self.indices = np.empty(0, dtype=int)
 
-    def randomize(self, data: torch.Tensor) -> None:
-        """Draw the slices' indices.
-
-        Args:
-            data: the label, C x H x W x D.
-        """
-        has_gland = (data > 0).cpu().numpy().any(axis=(0, 1, 2))
+    def _indices(self, label: torch.Tensor) -> np.ndarray:
+        """Draw the slices' indices by the label, C x H x W x D."""
+        has_gland = (label > 0).cpu().numpy().any(axis=(0, 1, 2))
         gland, empty = np.flatnonzero(has_gland), np.flatnonzero(~has_gland)
-        if self.num_samples == "all":
-            # So many empty ones of all of them, beside all slices with gland.
-            expected = len(gland) * self.empty_rate / (1 - self.empty_rate)
-            chance = min(1.0, expected / max(1, len(empty)))
-            num_gland, num_empty = len(gland), self.R.binomial(len(empty), chance)
-        else:
-            num_empty = self.R.binomial(int(self.num_samples), self.empty_rate)
-            num_gland = int(self.num_samples) - num_empty
+        num_empty = self.R.binomial(self.num_samples, self.empty_rate)
         # Of one kind alone, the other gives none.
         if not len(gland):
-            num_gland, num_empty = 0, max(1, num_gland + num_empty)
+            num_empty = self.num_samples
         elif not len(empty):
-            num_gland, num_empty = num_gland + num_empty, 0
-        drawn = [self._draw(gland, num_gland), self._draw(empty, num_empty)]
-        self.indices = self.R.permutation(np.concatenate(drawn))
+            num_empty = 0
+        drawn = [self._draw(gland, self.num_samples - num_empty), self._draw(empty, num_empty)]
+        return self.R.permutation(np.concatenate(drawn))
 
     def _draw(self, indices: np.ndarray, count: int) -> np.ndarray:
         """Draw ``count`` of ``indices``; each is drawn again only after all the others."""
@@ -339,19 +315,18 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             drawn = np.concatenate([drawn, self.R.permutation(indices)])
         return drawn[:count]
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> list[dict[Hashable, Any]]:
+    def __call__(self, data: Data) -> list[Case]:
         keys = self.key_iterator(data)
         volumes = {key: convert_to_tensor(data[key], track_meta=False) for key in keys}
         shapes = {key: tuple(volume.shape) for key, volume in volumes.items()}
         _, *size = shapes[self.label_key]
         if len(size) != 3 or any([*shape[1:]] != size for shape in shapes.values()):
-            raise DataError(
-                f"the volumes have the shapes {shapes}: give all as C x H x W x D with the same H, "
-                "W and D, such as by EnsureChannelFirstd"
+            fix = (
+                "give all as C x H x W x D with the same H, W and D, such as by EnsureChannelFirstd"
             )
-        self.randomize(volumes[self.label_key])
+            raise DataError(f"the volumes have the shapes {shapes}: {fix}")
         slices = []
-        for index in self.indices:
+        for index in self._indices(volumes[self.label_key]):
             one_slice = dict(data)
             for key, volume in volumes.items():
                 beside = 0 if key == self.label_key else self.neighbours
@@ -361,7 +336,7 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         return slices
 
 
-class UntrackedCompose(Compose):
+class UntrackedCompose(monai.Compose):
     """MONAI's ``Compose`` that makes plain tensors from its first random transform on.
 
     MONAI's transforms store every image's affine and history in a ``MetaTensor``. A network that is
@@ -399,11 +374,12 @@ class UntrackedCompose(Compose):
         Datasets split by these what they cache from what is random.
         """
         end = len(self.transforms) if end is None else end
-        is_fixed = []
+        first = 0
         for one in self.transforms:
             # A plain callable may be random, too.
-            is_fixed.append(isinstance(one, Transform) and not isinstance(one, RandomizableTrait))
-        first = [*is_fixed, False].index(False)
+            if isinstance(one, monai.RandomizableTrait) or not isinstance(one, monai.Transform):
+                break
+            first += 1
         if start < first:
             input_ = super().__call__(input_, start, min(first, end), threading, lazy)
         was_tracked = get_track_meta()

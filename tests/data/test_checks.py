@@ -268,7 +268,6 @@ def test_a_part_of_the_split_without_a_label_is_known_before_the_training(tmp_pa
 REAL: dict[str, tuple[int, dict[str, list[int]] | None, dict[str, list[int]]]] = {
     "fundus/DRIONS": (78, None, {"disc": [128, 255]}),
     "fundus/DrishtiGS1": (72, {"disc": [1, 2], "cup": [2, 2]}, {"disc": [1, 2], "cup": [2, 2]}),
-    "fundus/IDRiD": (15, None, {"disc": [1, 65535]}),
 }
 
 

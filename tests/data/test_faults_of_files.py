@@ -136,7 +136,7 @@ VOLUMES: dict[str, Fault] = {
     "more at its end": ("image", lambda f: f.write_bytes(f.read_bytes() + b"x"), "damaged"),
     "another checksum": ("image", lambda f: change(f, -8, b"abc"), "damaged"),
     "voxels that begin nowhere": ("image", endless, "read"),
-    "colours": ("image", voxels(COLOURS), "real"),
+    "colours": ("image", voxels(COLOURS), "numbers"),
     "nothing with 32 bits": ("image", voxels(numbers(0, 1e-300)), "value 0"),
     "moved": ("label", voxels(GLAND, moved(0.011)), "0.011 mm,0.01 mm"),
     "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),

@@ -326,23 +326,18 @@ def listed(**parts: Any) -> Change:
 
 SPLIT = {"fractions": [0.5, 0.25, 0.25], "folds": None, "fold": 0, "validation": 0.2, "seed": 0}
 LISTS: list[tuple[str, Change, Change, dict[str, Any]]] = [
-    ("delete it to have it made", lambda file: file.write_text("{"), Path.unlink, {}),
+    ("or delete it", lambda file: file.write_text("{"), Path.unlink, {}),
     ("Give training, validation and testing", listed(training="a"), listed(training=[CASE]), {}),
     ("Check dataset_dir, or delete the list", listed(training=[ELSEWHERE]), Path.unlink, {}),
     ("Keep one", listed(testing=[CASE, CASE]), listed(testing=[CASE]), {}),
     (
-        "Move all images of a patient",
+        "Keep a patient in one part",
         listed(training=[CASE], testing=[CASE]),
         listed(testing=[CASE]),
         {},
     ),
     ("delete it to split anew", listed(split={"seed": 9}), Path.unlink, {}),
-    (
-        "Delete the list to make a new split",
-        listed(split=SPLIT),
-        Path.unlink,
-        {},
-    ),
+    ("Delete the list to split anew", listed(split=SPLIT), Path.unlink, {}),
     (
         "Delete the list to have it rebuilt",
         listed(training=[{**CASE, "values": {"gland": [2, 2]}}]),
@@ -465,7 +460,7 @@ FOLDERS: list[tuple[str, Change, Change, Look, str, Change, str]] = [
         ".",
     ),
     (
-        "Rename one of them",
+        "rename one of them",
         made.nvflare,
         lambda root: made.folders(root / "client_MSD"),
         site_folders,
@@ -488,7 +483,7 @@ def test_a_fix_of_a_folder_is_followed(row: Any, tmp_path: Path) -> None:
 
 
 SETTINGS: list[tuple[str, Change, dict[str, Any], dict[str, Any]]] = [
-    ("Use their names", made.folders, {"values": {"disk": [1, 2]}}, {"values": {"disc": [1, 255]}}),
+    ("Use the names", made.folders, {"values": {"disk": [1, 2]}}, {"values": {"disc": [1, 255]}}),
     (
         "Give [lowest, highest]",
         made.folders,
@@ -527,8 +522,8 @@ def test_a_fix_of_a_setting_is_followed(row: Any, tmp_path: Path) -> None:
 OTHERS = (
     "Add it|Load it first|mend 'channel'|choose one|Add cases"
     "|change the permissions|the prostate bundle takes|if nobody drew it|split by another seed"
-    "|convert the DICOM series|Give these arguments|Leave datalist out|set a larger size|There is"
-    "|Give it a layout|Give a site's folder"
+    "|convert the DICOM series|Give these arguments|Leave datalist out|set a larger size"
+    "|see docs/data.md"
 ).split("|")
 
 

@@ -71,9 +71,8 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
 ) -> None:
     for name in ("saml", "folders", "dofe", "msd", "nnunet"):
         made.ONE_SITE[name](tmp_path / name)
-    made.nvflare(tmp_path / "one_client", ["MSD"])
     touch(tmp_path, "papers/readme.txt", "Case00.nii.gz", "lost+found/x", "$RECYCLE.BIN/x")
-    names = ["dofe", "folders", "msd", "nnunet", "one_client", "saml"]
+    names = ["dofe", "folders", "msd", "nnunet", "saml"]
     assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
     found = run_json(capsys, "doctor", tmp_path, code=2)
     assert found["problems"] == [] and list(found["sites"]) == names

@@ -38,7 +38,7 @@ SUFFIXES = ["", "_mask", "_segmentation", "_OD", "-seg", "_cup_disc"]
 ENDINGS = [(".png", ".png"), (".jpg", ".tif"), (".nii.gz", ".nii"), (".JPEG", ".bmp")]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(STEMS, min_size=1, unique=True), st.sampled_from(SUFFIXES), st.sampled_from(ENDINGS)
 )

@@ -199,7 +199,7 @@ def test_a_split_by_position_is_made_anew_from_the_cases_that_the_site_has(tmp_p
     assert written["training"][0]["fold"] == 0
     with refused(file, "'seed': 1"):
         listed_datalist(cases, [], True, tmp_path, file, seed=1)
-    with refused(tmp_path, "none of the 1"):
+    with refused(tmp_path, "none of the cases"):
         listed_datalist(elsewhere, [], True, tmp_path)
     for wrong in ([{"image": ["a", "b"], "label": "c"}], "ab"):
         with refused(tmp_path, "training list"):

@@ -38,9 +38,7 @@ CROP = partial(RandDiscCropd, keys=["label"], label_key="label", size=(8, 8))
 
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (data.KeepPartd, {"keys": "x", "part": "surst"}, "'surst' surest"),
-    (CROP, {"prob": 1.5}, "prob 1.5"),
     (CROP, {"margin": (0.5, 2)}, "margin 0.5"),
-    (CROP, {"jitter": -1}, "jitter -1"),
     (CROP, {"keys": ["x"]}, "'label'"),
     (SampleSlicesd, {"keys": KEYS, "num_samples": 0}, "num_samples 0"),
     (SampleSlicesd, {"keys": KEYS, "num_samples": "some"}, "'some'"),
@@ -127,16 +125,6 @@ def test_the_field_of_view_is_above_a_share_of_the_99th_percentile() -> None:
     assert torch.isfinite(normalise_field(torch.zeros(3, 8, 8))).all()
 
 
-def test_a_photograph_of_more_pixels_than_torch_takes_is_normalised_as_a_small_one() -> None:
-    small = torch.rand(1, 41, 41, generator=torch.Generator().manual_seed(0)) + 1
-    small[:, :4] = 0.01  # black surroundings
-    large = MetaTensor(small.repeat(1, 100, 100))
-    with refused("too large", by=RuntimeError):
-        torch.quantile(large, 0.99)
-    found = normalise_field(large)[:, :41, :41]
-    torch.testing.assert_close(torch.as_tensor(found), normalise_field(small), atol=2e-3, rtol=0)
-
-
 @settings(max_examples=60)
 @given(st.data())
 def test_the_square_lies_in_the_photograph_and_around_the_disc(drawn: st.DataObject) -> None:
@@ -185,6 +173,7 @@ def test_crops_are_the_same_for_image_and_label_and_repeat_with_the_seed() -> No
     assert min(drawn()) > 0
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(1, 70), min_size=2, max_size=2),
     st.lists(st.integers(1, 40), min_size=2, max_size=2),
@@ -203,8 +192,10 @@ def test_a_smaller_photograph_is_monais_with_its_affine(shape: list[int], size: 
 
 def test_a_label_is_resized_as_monai_does_and_goes_back_to_the_photographs_pixels() -> None:
     case = {"image": torch.rand(3, 120, 90), "label": (torch.rand(1, 120, 90) > 0.5).float()}
-    options = {"mode": ["bilinear", "nearest"], "anti_aliasing": [True, False]}
-    theirs, ours = (kind(KEYS, (26, 20), **options)(case) for kind in (Resized, SmoothResized))
+    modes = ["bilinear", "nearest"]
+    theirs = Resized(KEYS, (26, 20), mode=modes, anti_aliasing=[True, False])(case)
+    # Labels are never smoothed.
+    ours = SmoothResized(KEYS, (26, 20), mode=modes)(case)
     assert torch.equal(ours["label"], theirs["label"])
     back = there_and_back(MetaTensor(torch.rand(3, 40, 20)), SmoothResized("image", 16, "longest"))
     assert back.shape == (1, 40, 20) and back.all()
@@ -213,8 +204,6 @@ def test_a_label_is_resized_as_monai_does_and_goes_back_to_the_photographs_pixel
     steps = [monai.Flipd("image", 0, lazy=True), SmoothResized("image", (10, 5))]
     eager, lazy = (Compose(steps, lazy=lazy)({"image": image})["image"] for lazy in (False, True))
     torch.testing.assert_close(lazy.as_tensor(), eager.as_tensor())
-    with refused("nearest", by=ValueError):
-        SmoothResized(KEYS, 16, mode=["bilinear", "nearest"])
 
 
 # The kept part of a prediction
@@ -260,37 +249,27 @@ def numbers(items: list[dict[str, Any]], channel: int = 0) -> list[int]:
 
 
 def test_slices_are_drawn_once_before_any_comes_again() -> None:
-    sampler = SampleSlicesd(KEYS, empty_rate=0.3)
-    for seed in range(20):
-        drawn = numbers(sampler.set_random_state(seed)(volume()))
-        assert sorted(n for n in drawn if n < 10) == list(range(10)) and len({*drawn}) == len(drawn)
     sampler = SampleSlicesd(KEYS, num_samples=25, empty_rate=0.0).set_random_state(0)
     counts = np.bincount(numbers(sampler(volume())), minlength=20)
     assert set(counts[:10]) == {2, 3} and not counts[10:].any()
     # Of one kind alone, the other gives none.
-    for *depths, rate, wanted, count in (
-        (10, 3, 0.9, "all", 13),
-        (0, 20, 0.5, "all", 1),
-        (0, 20, 0.5, 4, 4),
-        (8, 0, 0.5, 6, 6),
-    ):
-        sampler = SampleSlicesd(KEYS, num_samples=wanted, empty_rate=rate).set_random_state(1)
-        assert len(sampler(volume(*depths))) == count
+    for gland, empty in ((0, 20), (8, 0)):
+        sampler = SampleSlicesd(KEYS, num_samples=6, empty_rate=0.5).set_random_state(1)
+        assert len({*numbers(sampler(volume(gland, empty)))}) == 6
 
 
-@pytest.mark.parametrize(("num_samples", "rate"), [("all", 0.1), (12, 0.4)])
-def test_the_share_of_empty_slices_is_the_rate(num_samples: Any, rate: float) -> None:
-    sampler = SampleSlicesd(KEYS, num_samples=num_samples, empty_rate=rate).set_random_state(0)
-    flags = [n >= 12 for _ in range(300) for n in numbers(sampler(volume(gland=12, empty=20)))]
-    standard_error = np.sqrt(rate * (1 - rate) / len(flags))
-    assert np.mean(flags) == pytest.approx(rate, abs=4 * standard_error)
+def test_the_share_of_empty_slices_is_the_rate() -> None:
+    sampler = SampleSlicesd(KEYS, num_samples=12, empty_rate=0.4).set_random_state(0)
+    flags = [n >= 12 for _ in range(100) for n in numbers(sampler(volume(gland=12, empty=20)))]
+    standard_error = np.sqrt(0.4 * 0.6 / len(flags))
+    assert np.mean(flags) == pytest.approx(0.4, abs=4 * standard_error)
 
 
 def test_image_label_and_neighbours_belong_together_and_own_their_memory() -> None:
     data = volume()
     for neighbours in (0, 2):
-        sampler = SampleSlicesd(KEYS, empty_rate=0.3, neighbours=neighbours).set_random_state(0)
-        items = sampler(data)
+        sampler = SampleSlicesd(KEYS, num_samples=30, empty_rate=0.3, neighbours=neighbours)
+        items = sampler.set_random_state(0)(data)
         assert set(numbers(items, neighbours)) >= {0, 9}
         for item, middle in zip(items, numbers(items, neighbours), strict=True):
             beside = range(middle - neighbours, middle + neighbours + 1)
