@@ -5,17 +5,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from monai_fairfl.bundle.configuration import FEDERATE
 from monai_fairfl.bundle.shipped import locate_bundle
+from monai_fairfl.bundle.trainings import RunsDisplay
 from monai_fairfl.cli.answers import LOG, Answer, out_folder
 from monai_fairfl.cli.choosing import chosen_bundle
 from monai_fairfl.cli.options import keys_given
 from monai_fairfl.cli.running import chosen_files, keys_in, output_into, text_of_report
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.strategies.registry import strategy_of
 
 OF_A_RECIPE = ("rounds", "local_epochs", "config", "overrides")
@@ -80,6 +86,30 @@ def export_job(args: argparse.Namespace) -> Answer:
     return Answer(data, "\n".join(lines))
 
 
+@contextmanager
+def _progress(out: Path, rounds: int) -> Iterator[None]:
+    """Inside, the rounds of a run of other processes are shown, wherever its server is."""
+    ended = Event()
+
+    def look() -> None:
+        known = -1
+        while not ended.wait(1):
+            files = [*out.glob("server/*/schedule.json"), *out.glob("kept/server/*/schedule.json")]
+            newest = max(files, key=lambda file: file.stat().st_mtime, default=out)
+            done = len(Schedule.read(newest.parent).seconds)
+            if done != known:
+                display.round_done("run", done)
+            known = done
+
+    display = RunsDisplay({"run": rounds})
+    with display, ThreadPoolExecutor() as beside:
+        beside.submit(look)
+        try:
+            yield
+        finally:
+            ended.set()
+
+
 def simulate(args: argparse.Namespace) -> Answer:
     """Run the federation of ``train`` in an engine's simulator."""
     root = Path(args.folder).absolute()
@@ -98,7 +128,7 @@ def simulate(args: argparse.Namespace) -> Answer:
         from monai_fairfl.transports.flower.apps import simulate_job as simulate_app
 
         start = partial(simulate_app, out, root, sites, arguments.pop("jobs", None))
-    with output_into(out / LOG, args.verbose):
+    with output_into(out / LOG, args.verbose), _progress(out, arguments["num_rounds"]):
         run = start(**arguments)
     data = {"run": str(run), "report": str(run / "report.html")}
     return Answer(data, f"Run: {run}\n{text_of_report(run)}")
