@@ -7,11 +7,9 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,8 @@ from monai.transforms import LoadImage
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import federate_config
-from monai_fairfl.bundle.shipped import IGNORED, TRAIN, check_new
+from monai_fairfl.bundle.shipped import TRAIN, copy_bundle
 from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE, listed_cases
-from monai_fairfl.data.datalist import are_cases
 from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import CaseFiles, all_cases, all_named
 from monai_fairfl.errors import ConfigError, DataError, in_words
@@ -71,31 +68,12 @@ RECIPE = {
 }
 
 
-@dataclass(frozen=True)
-class Adoption:
-    """What an adoption wrote and changed.
-
-    Args:
-        bundle: the adopted bundle.
-        written: files, relative to it.
-        changed: keys of the training configuration that are new, or have another value.
-
-    >>> Adoption(Path("brain"), ["configs/federate.json"], ["epochs"]).changed
-    ['epochs']
-    """
-
-    bundle: Path
-    written: list[str]
-    changed: list[str]
-
-
 def adopt_bundle(
     bundle: Path,
     out: Path | None = None,
-    site: Path | None = None,
-    data_key: str | None = None,
+    data_key: str = "dataset_dir",
     replace: bool = False,
-) -> Adoption:
+) -> dict[str, Any]:
     """Make a bundle of others federate.
 
     The bundle's own files stay as they are: an overlay comes after its training configuration, and
@@ -106,9 +84,12 @@ def adopt_bundle(
             ``train.yaml``.
         out: a new folder for a copy of the bundle, which is adopted instead; ``None``: the files go
             into the bundle.
-        site: a folder of images as one site has them, in which the bundle's lists are looked at.
-        data_key: the bundle's key of the folder of its images; ``None``: ``dataset_dir``.
+        data_key: the bundle's key of the folder of its images.
         replace: whether files of an earlier adoption may be replaced.
+
+    Returns:
+        ``bundle``, the adopted one; ``written``, files relative to it; and ``changed``, keys of the
+        training configuration that are new, or have another value.
 
     Raises:
         ConfigError: the bundle cannot be adopted, which the text explains; or files are there
@@ -122,22 +103,24 @@ def adopt_bundle(
     root = bundle.absolute()
     files = [file for file in (*TRAIN, "configs/train.yaml") if (root / file).is_file()]
     if not files:
-        fix = "write the client of a PythonicWorkflow in Python (docs/own_bundle.md)"
-        raise ConfigError(f"{root} has no configs/train.json or train.yaml: {fix}")
+        raise ConfigError(f"{root} has no configs/train.json or train.yaml: see docs/own_bundle.md")
     train_file = root / files[0]
     training = _Overlay(root, configuration.train_config(root, {}, files[:1]))
     # The server's first model needs it.
     configuration.input_shape(root, training.parser)
     for engine, kind in ENGINES.items():
         if _kind(training.parser.get(engine)) != kind:
-            fix = "move yours there, or federate it in Python (docs/own_loop.md)"
-            raise ConfigError(f"{train_file} has no {kind} at {engine}: {fix}")
-    _adopt_cases(training, train_file, site, data_key or "dataset_dir")
+            raise ConfigError(f"{train_file} has no {kind} at {engine}: move yours there")
+    _adopt_cases(training, train_file, data_key)
     _adopt_engines(training)
 
     # As many epochs as the bundle trains; a schedule that is written by its own key follows them.
     length = training.place(f"{TRAINER}#max_epochs")
-    epochs = training.built(length)
+    try:
+        epochs = training.parser.get_parsed_content(length)
+    except Exception as error:  # whatever an expression raises
+        value = training.parser.get(length)
+        raise ConfigError(f"{length} ({value!r}) cannot be made: {in_words(error)}") from error
     local_epochs = math.ceil(epochs / MOST_ROUNDS)
     rounds = math.ceil(epochs / local_epochs)
     training.put("decay_epochs", rounds * local_epochs)
@@ -153,8 +136,7 @@ def adopt_bundle(
                 merge_kv(parser, key, value)
         evaluation = _Overlay(root, parser)
     except (TypeError, ValueError) as error:
-        fault = "a section that has to change is a macro (%): write it out"
-        raise ConfigError(f"{train_file}: {fault}") from error
+        raise ConfigError(f"{train_file}: write out the macro (%) of a section") from error
     _adopt_engines(evaluation)
     evaluation.put(f"{evaluation.dataset('validation')}#data", "$@datalist['testing']")
 
@@ -182,11 +164,10 @@ def adopt_bundle(
     if present and not replace:
         raise ConfigError(f"{target} has {', '.join(present)} already: --replace replaces them")
     if out is not None:
-        check_new(target)
-        shutil.copytree(root, target, ignore=IGNORED, dirs_exist_ok=True)
+        copy_bundle(root, target)
     for name, content in written.items():
         write_atomically(target / name, (json.dumps(content, indent=4) + "\n").encode())
-    return Adoption(target, list(written), list(training.changes))
+    return {"bundle": str(target), "written": [*written], "changed": [*training.changes]}
 
 
 class _Overlay:
@@ -227,15 +208,6 @@ class _Overlay:
         if key not in self.parser:
             self.put(key, value)
 
-    def built(self, key: str, **values: Any) -> Any:
-        """What a key becomes when MONAI builds it, with other values of some keys."""
-        parser = ConfigParser({**self.parser.get(), **values})
-        try:
-            return parser.get_parsed_content(key)
-        except Exception as error:  # whatever an expression raises
-            value = self.parser.get(key)
-            raise ConfigError(f"{key} ({value!r}) cannot be made: {in_words(error)}") from error
-
 
 def _kind(section: Any) -> str:
     """The name of the class that a section makes, without its path; empty where it makes none."""
@@ -243,11 +215,10 @@ def _kind(section: Any) -> str:
     return str(target).rpartition(".")[2]
 
 
-def _adopt_cases(draft: _Overlay, file: Path, site: Path | None, data_key: str) -> None:
+def _adopt_cases(draft: _Overlay, file: Path, data_key: str) -> None:
     """Let each site split its own cases into training, validation and test cases."""
     if data_key not in draft.parser:
-        fix = "name that of the folder of the images with --data-key KEY"
-        raise ConfigError(f"{file} has no key {data_key}: {fix}")
+        raise ConfigError(f"{file} has no key {data_key}: name the images' folder by --data-key")
     if data_key != "dataset_dir":
         draft.put("dataset_dir", draft.parser[data_key])
         draft.put(data_key, "@dataset_dir")
@@ -260,11 +231,6 @@ def _adopt_cases(draft: _Overlay, file: Path, site: Path | None, data_key: str) 
         key = f"{draft.dataset(part)}#data"
         if key not in draft.parser:
             raise ConfigError(f"{file} has no list of {part} cases at {key}: name them there")
-        if site is not None:
-            folder = configuration.data_folder_of(draft.parser, str(site))
-            if not are_cases(draft.built(key, dataset_dir=folder)):
-                fix = "write a federation's files by hand (docs/own_bundle.md)"
-                raise ConfigError(f"{file}: {key} lists no cases of one image and label: {fix}")
         draft.put(f"listed_{part}", draft.parser[key])
         draft.put(key, f"$@datalist['{part}']")
     datalist = {

@@ -48,22 +48,21 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
     Raises:
         FairFLError: naming the setting or the folder, and the fix.
     """
-    settings = runs.settings
+    settings, updates = runs.settings, runs.settings.record_updates
     resuming.check_folder(runs.run_dir, runs.names, settings.resume)
     resuming.check_checkpoints(runs.folders.values())
-    needs_updates = any(valuation.needs_updates for valuation in runs.valuations)
+    updates = updates or any(valuation.needs_updates for valuation in runs.valuations)
     weights, spec = runs.first_model()
     for strategy in runs.strategies:
         folder = runs.folders[strategy.name]
         records = resuming.records_of(folder)
-        if (settings.record_updates or needs_updates) and records:
+        if updates and records:
             check_recorded(folder)
         if settings.adapt_epochs and records and records[-1]["kind"] == "end":
-            measured = {name for models in records[-1]["scores"].values() for name in models}
-            is_over = count_rounds(records) >= settings.rounds and measured.isdisjoint(CANDIDATES)
+            adapted = any(CANDIDATES[0] in models for models in records[-1]["scores"].values())
+            is_over = count_rounds(records) >= settings.rounds and not adapted
             if is_over and not isinstance(strategy, Standalone):
-                fault = f"{folder} has ended without a last mile (adapt_epochs, --adapt)"
-                raise ConfigError(f"{fault}: choose another run_dir {resuming.FOR_TRAIN}")
+                raise ConfigError(f"{folder} has ended without a last mile: name another run_dir")
         strategy.check_model(spec, settings.buffers)
     if settings.record_updates:
         # Of each round the model that was sent, and what every site sent back.
@@ -97,11 +96,10 @@ def check_trained_alone(runs: BundleFederation, models: Path) -> None:
         parts = runs.listed(name)
         for part in ("validation", "testing"):
             images = [case["image"] for case in parts.get(part, ())]
-            seen = len(trained.intersection(images))
-            if seen:
+            if seen := len(trained.intersection(images)):
                 raise ConfigError(
-                    f"the models of {models} were trained on {seen} of {len(images)} {part} cases "
-                    f"of {name}: train Standalone with the split of this run, such as split_seed"
+                    f"{models} were trained on {seen} of {len(images)} {part} cases of {name}: "
+                    "train Standalone with this run's split_seed"
                 )
 
 
@@ -162,19 +160,17 @@ def check_strategies(
     for who, needed in {**asked, "evaluate": settings.evaluate, "final": settings.final}.items():
         for name in needed:
             if name not in known:
-                meant = did_you_mean(name, known)
-                raise ConfigError(f"{who} requires {name!r}, which no client measures{meant}")
+                raise ConfigError(f"{who}: no client measures {name!r}{did_you_mean(name, known)}")
     in_round = min(len(sites), settings.clients_per_round or len(sites))
     for strategy in strategies:
         if not strategy.min_clients <= in_round <= strategy.max_clients:
             raise ConfigError(
-                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} sites in "
-                f"a round, got {in_round}: change the sites {list(sites)} or clients_per_round"
+                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} sites "
+                f"in a round, got {in_round} of {list(sites)}: change them, or clients_per_round"
             )
         scores = [each for each in asked[strategy.name] if MEASUREMENTS[each].data == "validation"]
         if scores and "validate#evaluator" not in train:
-            fault = "train.json has no validate#evaluator"
-            raise ConfigError(f"{strategy.name} needs {scores}: {fault}")
+            raise ConfigError(f"{strategy.name} needs {scores} of a validate#evaluator")
 
 
 def check_sites(
@@ -211,9 +207,7 @@ def check_sites(
         files = checks.sorted_out([Path(root), *sites.values()], summaries.values())
         logger.info("%s: %s", root, count_of_files(files))
     # The check of a site has named the copies within it.
-    named = set()
-    for name, summary in summaries.items():
-        named.update(checks.notes_on_sites({name: summary}))
+    named = [n for name in summaries for n in checks.notes_on_sites({name: summaries[name]})]
     for note in checks.notes_on_sites(summaries):
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from monai_fairfl.bundle import configuration, trainings
@@ -28,7 +27,6 @@ from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.terminal import as_text
 from monai_fairfl.run import resuming
 from monai_fairfl.server.settings import FREE
-from monai_fairfl.strategies import Standalone
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.arguments import is_whole, one_or_several
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
@@ -57,23 +55,18 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """How messages call it.
+        """How messages and its folder call it.
 
         >>> Cell(Path("out"), "FedCE-sum", 1, 0).title
-        'FedCE-sum, seed 1, fold 0'
+        'FedCE-sum/seed-1-fold-0'
         """
-        fold = "" if self.fold is None else f", fold {self.fold}"
-        return f"{self.strategy}, seed {self.seed}{fold}"
+        fold = "" if self.fold is None else f"-fold-{self.fold}"
+        return f"{self.strategy}/seed-{self.seed}{fold}"
 
     @property
     def folder(self) -> Path:
-        """The folder of its run.
-
-        >>> str(Cell(Path("out"), "FedCE-sum", 1, 0).folder)
-        'out/cells/FedCE-sum/seed-1-fold-0'
-        """
-        fold = "" if self.fold is None else f"-fold-{self.fold}"
-        return self.out / "cells" / self.strategy / f"seed-{self.seed}{fold}"
+        """The folder of its run."""
+        return self.out / "cells" / self.title
 
     @property
     def datalists(self) -> Path:
@@ -96,27 +89,11 @@ class Comparison:
 
     def __init__(self, federation: BundleFederation):
         self.federation = federation
-        self.out = federation.run_dir
-        self.names = [strategy.name for strategy in federation.strategies]
-        settings = federation.settings
-        self.seeds = one_or_several(settings.seeds or settings.seed)
-        self._check_settings()
-        # The strategy whose models are candidates of the last mile of all others.
-        self.alone = ""
-        for strategy in federation.strategies:
-            if isinstance(strategy, Standalone) and not settings.trained_alone:
-                self.alone = strategy.name if settings.adapt_epochs else ""
-        folds: Sequence[int | None] = [None] if settings.folds is None else range(settings.folds)
-        # Seed by seed and fold by fold all strategies: what is finished early can be compared.
-        product = itertools.product(self.seeds, folds, self.names)
-        self.cells = [Cell(self.out, name, seed, fold) for seed, fold, name in product]
-
-    def _check_settings(self) -> None:
-        """Refuse settings that a comparison cannot have."""
-        settings, seeds = self.federation.settings, self.seeds
+        self.out, settings = federation.run_dir, federation.settings
+        self.seeds = seeds = one_or_several(settings.seeds or settings.seed)
         if not all(is_whole(seed) for seed in seeds) or len(set(seeds)) < len(seeds):
             raise ConfigError(f"seeds must be different whole numbers, got {seeds!r}")
-        if len(self.names) < 2:
+        if len(federation.names) < 2:
             raise ConfigError("a comparison needs two strategies or more: give --strategy others")
         if settings.valuations:
             raise ConfigError("valuations are of one run: leave them out, or seeds and folds")
@@ -124,8 +101,17 @@ class Comparison:
             raise ConfigError("folds test every case, and the bundle has no configs/evaluate.json")
         for place, given in {"overrides": settings.overrides, **settings.sites}.items():
             for name in ("split_folds", "split_fold", "datalist_file"):
-                if name in given and (settings.folds or name != "datalist_file"):
+                if name in given and settings.folds is not None:
                     raise ConfigError(f"{place}: {name} is set by the comparison: leave it out")
+
+        # The strategy whose models are candidates of the last mile of all others.
+        self.alone = ""
+        if federation.trained_alone is not None and settings.trained_alone is None:
+            self.alone = federation.trained_alone.parent.name
+        folds: Sequence[int | None] = [None] if settings.folds is None else range(settings.folds)
+        # Seed by seed and fold by fold all strategies: what is finished early can be compared.
+        product = itertools.product(seeds, folds, federation.names)
+        self.cells = [Cell(self.out, name, seed, fold) for seed, fold, name in product]
 
     def run(self) -> dict[str, Any]:
         """Train every cell that is not done, write the tables and print them.
@@ -150,7 +136,7 @@ class Comparison:
                 found = self._run()
             print(f"{as_text(found)}\nPage: {self.out / 'comparison.html'}")
             if found["failed"]:
-                raise trainings.failure_of(found["failed"], len(self.cells), "trainings")
+                raise trainings.failure_of(found["failed"], len(self.cells))
             return found
 
     def _run(self) -> dict[str, Any]:
@@ -160,67 +146,61 @@ class Comparison:
         if before and not self.federation.settings.resume:
             raise FederationError(f"{self.out} holds a comparison: --resume True goes on with it")
         if others and not before:
-            held = ", ".join(sorted(others)[:3])
-            raise ConfigError(f"{self.out} holds {held}: name a folder of its own with --out")
+            raise ConfigError(f"{self.out} holds {sorted(others)[:3]}: name a new folder")
         resuming.check_same(self.out, before or plan, plan, ConfigError)
         done = [cell.title for cell in self.cells if resuming.ended(cell.folder)]
-        lists = self._checked_lists() if len(done) < len(self.cells) else {}
+        checked = self._checked() if len(done) < len(self.cells) else {}
         # The plan goes first: a folder without one holds nothing of a comparison.
         write_atomically(self.out / PLAN, f"{json.dumps(plan, indent=4)}\n".encode())
-        for file, content in lists.items():
-            private_folder(file.parent)
-            write_atomically(file, content)
+        shared = private_folder(self.out / "datalists")
+        for folder, federation in checked.items():
+            for file, content in resuming.files_to_write(shared, federation.digests).items():
+                write_atomically(file, content)
+            for site in federation.sites:
+                if not (folder / f"{site}.json").exists():
+                    federation.listed(site, folder / f"{site}.json")
         federation = self.federation
         cells = [self._training(cell) for cell in self.cells]
-        most, threads = len(federation.sites), federation.settings.threads
-        failed = trainings.run_trainings(cells, federation.jobs, done, most, threads)
+        failed = trainings.run_trainings(cells, federation.jobs, done, len(federation.sites))
         finished = [cell.folder for cell in self.cells if cell.title not in failed]
         return write_comparison(self.out, plan, finished, failed)
 
     def _plan(self) -> dict[str, Any]:
         """All that decides the numbers, plain JSON: a resumed comparison has the same."""
         settings = self.federation.settings
-        config = self.federation.config
-        plan = {name: config[name] for name in ("package", "bundle", "files", "data")}
-        plan |= {"strategies": self.names, "seeds": self.seeds, "folds": settings.folds}
-        plan |= {name: config[name] for name in ("rounds", "local_epochs", "overrides")}
+        plan = {**self.federation.config, "seeds": self.seeds, "folds": settings.folds}
+        # A GPU may take another's place.
+        del plan["device"]
         for row in fields(Settings):
             if FREE not in row.metadata["marks"]:
                 plan[row.name] = getattr(settings, row.name)
-        if settings.guards is not None:
-            plan["guards"] = config_of(self.federation.guards)
+        plan["guards"] = config_of(self.federation.guards)
         # As JSON has it: tuples are lists.
         plain: dict[str, Any] = json.loads(json.dumps(plan, default=str))
         return plain
 
-    def _checked_lists(self) -> dict[Path, bytes]:
+    def _checked(self) -> dict[Path, BundleFederation]:
         """Find what is wrong before anything is trained; nothing is written.
 
         Returns:
-            File -> content of the data lists that the folder lacks, one for each fold and site, and
-            of the digests of the sites' cases.
+            Folder of the data lists of each fold -> a federation of all strategies.
 
         Raises:
             FairFLError: naming the setting, the site or the file, and the fix.
         """
-        lists: dict[Path, bytes] = {}
-        shared = self.out / "datalists"
+        checked = {}
         # The files are the same in every fold: they are read once.
         check = self.federation.settings.check
         for cell in {cell.fold: cell for cell in self.cells}.values():
             changes = {"check": check, "seed": self.seeds[0], "run_dir": str(self.out / "checked")}
-            federation = self._federation(self.names, cell.fold, changes)
+            federation = self._federation(self.federation.names, cell.fold, changes)
             federation.check_settings()
-            resuming.require_same_cases(shared, federation.digests)
-            lists |= resuming.files_to_write(shared, federation.digests)
+            resuming.require_same_cases(self.out / "datalists", federation.digests)
+            for site in federation.sites:
+                federation.listed(site)
+            checked[cell.datalists] = federation
             check = None
-            with TemporaryDirectory() as place:
-                for site in federation.sites:
-                    made, file = (Path(each, f"{site}.json") for each in (place, cell.datalists))
-                    if not file.exists():
-                        federation.listed(site, made)
-                        lists |= {file: made.read_bytes()} if made.exists() else {}
-        return lists
+        return checked
 
     # ---- its cells
 

@@ -175,9 +175,9 @@ def input_shape(bundle_root: Path, parser: ConfigParser) -> tuple[int, ...]:
         spatial = list(_get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64))
         channels = int(image["num_channels"])
     except (ValueError, KeyError) as error:
-        file = bundle_root / METADATA
-        fault = "must give network_data_format.inputs.image with its shape"
-        raise ConfigError(f"{file} {fault}: {error!r}") from error
+        raise ConfigError(
+            f"{bundle_root / METADATA} must give network_data_format.inputs.image: {error!r}"
+        ) from error
     channels = int(parser.get_parsed_content("network_def#in_channels", default=channels))
     axes = int(parser.get_parsed_content("network_def#spatial_dims", default=len(spatial)))
     return (1, channels, *[*spatial, *[LEAST_DEPTH] * axes][:axes])

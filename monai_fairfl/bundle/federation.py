@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
 import logging
 import warnings
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from monai_fairfl import __version__
 from monai_fairfl.bundle import checks, configuration
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
-from monai_fairfl.bundle.settings import Settings, SiteSettings, rows_of
+from monai_fairfl.bundle.settings import TRAINS, Settings, SiteSettings, rows_of
 from monai_fairfl.bundle.site import (
     OF_FILES,
     bundle_client,
@@ -23,11 +25,10 @@ from monai_fairfl.bundle.site import (
     closing_measurements,
     listed_cases,
 )
-from monai_fairfl.bundle.trainings import Jobs, Training, attempted, deal_out, failure_of
-from monai_fairfl.bundle.valuing import RunsValuer
+from monai_fairfl.bundle.trainings import Jobs, Training, deal_out, failure_of, show_text
 from monai_fairfl.data.checks import check_cases, notes_on_parts
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.errors import ConfigError, DataError, DataWarning
+from monai_fairfl.errors import ConfigError, DataError, DataWarning, FederationError
 from monai_fairfl.guards.registry import config_of, guards_of
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -35,18 +36,19 @@ from monai_fairfl.run import resuming
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import Standalone, Strategy
+from monai_fairfl.server.round import Facts
+from monai_fairfl.strategies import FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out, prepare
-from monai_fairfl.utils.arguments import LEAD, check_value, one_or_several
-from monai_fairfl.utils.devices import require_device
+from monai_fairfl.utils.arguments import LEAD, check_value, marked, one_or_several
+from monai_fairfl.utils.devices import require_device, torch_threads
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
-from monai_fairfl.valuation import Retraining, RunValuation
-from monai_fairfl.valuation.run import check_valuations
+from monai_fairfl.valuation import FinishedRun, Panel, Retraining, RunValuation
+from monai_fairfl.valuation.run import check_valuations, value_run
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.comparison import Comparison
@@ -92,8 +94,6 @@ class BundleFederation(Observer):
     # What the sites' folders decide is there after read_settings():
     sites: dict[str, Path]
     """The sites, sorted -> folder of each one's images."""
-    files: dict[str, str]
-    """Name of a configuration file of the bundle -> SHA-256."""
     recipe: ModelRecipe | None
     """Of the models; ``None`` where the bundle declares none."""
     of_sites: dict[str, SiteSettings]
@@ -116,44 +116,32 @@ class BundleFederation(Observer):
     ):
         given |= {"bundle_root": bundle_root, "sites_root": sites_root, "rounds": rounds}
         given |= {"strategies": one_or_several(strategies), "run_dir": run_dir}
-        if given.get("full_run", "bundle") == "bundle":
-            of_bundle = configuration.read_keys(Path(bundle_root) / configuration.FEDERATE)
-            given["full_run"] = of_bundle.get("full_run")
         if given.get("final") is None:
             given["final"] = closing_measurements(bundle_root)
-        if callable(groups := given.get("groups")):
-            # It draws sites, and only the folders say which there are.
-            chosen, any_folder = given.get("site_names"), bool(given.get("any_folder"))
-            own = given.get("sites") or {}
-            given["groups"] = groups(list(chosen_sites(sites_root, chosen, own, any_folder)))
         settings: Settings = made(Settings, [], given)
         self.settings = settings
-        if settings.jobs not in (None, "auto"):
+        if settings.jobs != "auto":
             check_value("jobs, if not 'auto',", settings.jobs, "int", "[1, inf)")
-        self.strategies = [strategy_of(one) for one in self.settings.strategies]
+        self.strategies = [strategy_of(one) for one in settings.strategies]
         self.names = [strategy.name for strategy in self.strategies]
         self.valuations = one_or_several(settings.valuations)
         for valuation in self.valuations:
             if not isinstance(valuation, RunValuation):
                 raise ConfigError(f"valuations must be objects or mappings, got {valuation!r}")
         self.guards = guards_of(settings.guards)
-        self.jobs = Jobs(settings.jobs, settings.devices or [settings.device])
+        self.jobs = Jobs(settings.jobs, settings.devices or [settings.device], settings.threads)
         self.bundle_root, self.run_dir = Path(bundle_root), Path(run_dir)
         # A single run lies in run_dir, several below it.
         self.folders = {name: self.run_dir / name for name in self.names}
         if len(self.names) == 1:
             self.folders = {self.names[0]: self.run_dir}
-        # The folder of the models that sites trained alone; None: nobody did.
+        # The folder of the candidates that sites trained alone; None: there are none.
         self.trained_alone: Path | None = None
-        if settings.trained_alone is not None:
+        alone = [one.name for one in self.strategies if isinstance(one, Standalone)]
+        if settings.adapt_epochs and settings.trained_alone is not None:
             self.trained_alone = Path(settings.trained_alone)
-            if not settings.adapt_epochs:
-                fix = "needs adapt_epochs, such as 10"
-                raise ConfigError(f"trained_alone {settings.trained_alone} {fix}")
-        elif len(self.names) > 1:
-            for strategy in self.strategies:
-                if isinstance(strategy, Standalone):
-                    self.trained_alone = self.folders[strategy.name] / "models"
+        elif settings.adapt_epochs and alone and len(self.names) > 1:
+            self.trained_alone = self.folders[alone[0]] / "models"
 
     @classmethod
     def from_config(
@@ -211,11 +199,9 @@ class BundleFederation(Observer):
         trainings = []
         for strategy in self.strategies:
             run = partial(self.run_strategy, strategy)
-            # One of several may fail.
-            work = run if len(self.names) == 1 else partial(attempted, strategy.name, run)
             waits = not (self.settings.adapt_epochs and isinstance(strategy, Standalone))
-            trainings.append(Training(strategy.name, self.settings.rounds, work, waits))
-        found, stopped = deal_out(trainings, self.jobs, len(self.sites), self.settings.threads)
+            trainings.append(Training(strategy.name, self.settings.rounds, run, waits))
+        found, stopped = deal_out(trainings, self.jobs, len(self.sites))
         results = {name: found[name] for name in self.names if name in found}
         failed = {name: one.reason for name, one in results.items() if isinstance(one, Failed)}
         histories = [one for one in results.values() if isinstance(one, History)]
@@ -223,7 +209,7 @@ class BundleFederation(Observer):
             logger.info("stopped; the same command with --resume True goes on")
         try:
             if self.valuations and not stopped and all(one.finished for one in histories):
-                RunsValuer(self, histories).value(self.valuations)
+                self.value_runs(histories)
         finally:  # a valuation that failed does not cost the report
             if self.settings.report:
                 self._write_report(histories, failed)
@@ -244,19 +230,17 @@ class BundleFederation(Observer):
         # Named twice, a site would count twice in a mean.
         grouped = [site for members in given.groups.values() for site in members]
         if len(set(grouped)) < len(grouped) or not self.sites.keys() >= set(grouped):
-            known = list(self.sites)
-            raise ConfigError(f"groups must name sites of {known}, each once, got {given.groups}")
+            raise ConfigError(f"groups must name {[*self.sites]}, each once, got {given.groups}")
         self.of_sites, self.datalists = {}, {}
         for name in self.sites:
             self.of_sites[name] = of_site = given.for_site(given.sites.get(name, {}))
             own = of_site.overrides.get("datalist_file")
             self.datalists[name] = Path(own or self.run_dir / "datalists" / f"{name}.json")
-        settings = (given, given.sites, given.full_run)
-        self.recipe, self.files = bundle_recipe(self.bundle_root, *settings)
+        self.recipe, files = bundle_recipe(self.bundle_root, given, given.sites, given.full_run)
         self.config = {name: getattr(given, name) for name in AT_A_GLANCE} | {
             "package": __version__,
             "bundle": self.bundle_root.absolute().name,
-            "files": self.files,
+            "files": files,
             "strategies": list(dict.fromkeys([*resuming.compared(self.run_dir), *self.names])),
             "sites": {name: given.sites.get(name, {}) for name in self.sites},
             "data": {name: str(folder) for name, folder in self.sites.items()},
@@ -312,7 +296,7 @@ class BundleFederation(Observer):
             if file.exists() and self.listed(name).get("training") == []:
                 # Its site would answer with an error in every round, and the others would go on.
                 raise DataError(f"{file} lists no training case: add some, or leave {name} out")
-        if settings.adapt_epochs and self.trained_alone is not None:
+        if self.trained_alone is not None:
             checks.check_trained_alone(self, self.trained_alone)
 
     # ---- sites
@@ -340,11 +324,11 @@ class BundleFederation(Observer):
             names: of the sites.
             jobs: processes and devices.
         """
-        number = jobs.workers(len(names), self.settings.threads)
+        number = jobs.workers(len(names))
         # How much a site has to do, roughly.
         files = {name: 1 + sum(1 for _ in self.sites[name].rglob("*")) for name in names}
         places = dealt_out(files, number) if number > 1 else dict.fromkeys(names, 0)
-        models = self.trained_alone if self.settings.adapt_epochs else None
+        models = self.trained_alone
         clients, devices = {}, jobs.devices
         for name in names:
             given = {**vars(self.of_sites[name]), "device": devices[places[name] % len(devices)]}
@@ -397,12 +381,87 @@ class BundleFederation(Observer):
 
     def run_strategy(self, strategy: Strategy, turn: Turn) -> History:
         """Train the run of one strategy; nothing is checked again."""
-        folder, jobs = self.folders[strategy.name], Jobs(turn.jobs, turn.devices)
+        folder = self.folders[strategy.name]
+        jobs = Jobs(turn.jobs, turn.devices, self.settings.threads)
         federation = self.federation(strategy, folder, [*self.sites], jobs, observer=self)
         # What a process that ended has left is gone on with.
         resume = self.settings.resume or turn.again
         with stopping_on_signals(federation.stop), quiet():
             return federation.run(resume and bool(resuming.records_of(folder)))
+
+    # ---- the valuations of finished runs
+
+    def value_runs(self, histories: Sequence[History]) -> None:
+        """Make every valuation of every finished run, in their order.
+
+        Models that are trained for coalitions of sites are common to all runs.
+
+        Raises:
+            FederationError: when a run cannot be valued, or a training was stopped.
+        """
+        settings, names = self.settings, list(self.sites)
+        # All that decides what a coalition trains: other settings, another folder.
+        decides = {key: self.config[key] for key in ("files", "sites", "data", "rounds", "device")}
+        decides |= {"initial": settings.initial, "guards": config_of(self.guards)}
+        decides |= marked(settings, TRAINS) | settings.compared()
+        text = json.dumps(decides, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        with quiet(), torch_threads(settings.threads):
+            for history in histories:
+                transport = self.transport(history.run_dir, names, self.jobs)
+                facts = Facts(records=history.records)
+                panel = Panel(transport, names, expected=settings.expected({}), facts=facts)
+                run = FinishedRun(
+                    history.run_dir,
+                    names,
+                    panel,
+                    self.train_coalition,
+                    self.run_dir / "valuations" / f"retrained-{digest}",
+                    evaluation=self.config["files"].get("evaluate.json", ""),
+                    show=show_text,
+                )
+                try:
+                    for valuation in self.valuations:
+                        value_run(valuation, run)
+                finally:
+                    panel.close()
+
+    def train_coalition(
+        self, coalition: frozenset[str], strategy: Strategy | None, folder: Path
+    ) -> Weights:
+        """The model that a coalition trains, in a federation that goes on where it was stopped.
+
+        Args:
+            coalition: names of its sites; without any, nothing is trained.
+            strategy: with which they train; ``None``: FedAvg.
+            folder: of the coalition's run.
+
+        Raises:
+            FederationError: when the training was stopped; it names the way to go on.
+        """
+        if not coalition:
+            return self.first_model()[0]
+        settings = self.settings
+        federation = self.federation(
+            FedAvg() if strategy is None else copy.deepcopy(strategy),
+            folder,
+            sorted(coalition),
+            self.jobs,
+            # Nothing but its model is wanted.
+            evaluate=(),
+            final=(),
+            record_updates=False,
+            adapt_epochs=0,
+            adapt_fuse=False,
+            min_clients=min(len(coalition), settings.clients_per_round or len(coalition)),
+            samples={site: n for site, n in settings.samples.items() if site in coalition},
+        )
+        with stopping_on_signals(federation.stop):
+            if not federation.run(resume=True).finished:
+                raise FederationError("stopped; the same command with --resume True goes on")
+        return federation.strategy.weights
+
+    # ---- what a run writes
 
     def run_started(self) -> None:
         """Write ``settings.json``, which the report reads, too, and digests of the sites' cases.

@@ -53,16 +53,15 @@ def initial_model(
     try:
         network = parser.get_parsed_content("network_def")
     except Exception as error:  # whatever a constructor raises
-        given = f" with overrides {dict(overrides)}" if overrides else ""
         raise ConfigError(
-            f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}"
+            f"network_def of {root} cannot be built with {overrides}: {in_words(error)}"
         ) from error
     spec = read_spec(network, torch.zeros(configuration.input_shape(root, parser)))
     if file is not None:
         try:
             network.load_state_dict(state_of_file(file))
         except (ConfigError, RuntimeError) as error:
-            raise FederationError(f"initial model {file} cannot be used: {error}") from error
+            raise FederationError(f"{file} cannot be the initial model: {error}") from error
     return spec.tensors_of(network), spec
 
 
@@ -89,6 +88,7 @@ def bundle_recipe(
     Raises:
         ConfigError: as :func:`~monai_fairfl.bundle.configuration.train_config`.
     """
+    full = FullRun.read(full_run)
     names: list[str] = []
     recipes: list[ModelRecipe | None] = []
     for additions in ({}, *sites.values()):
@@ -122,7 +122,6 @@ def bundle_recipe(
         training["overrides_of_sites"] = {site: own for site, own in by_site.items() if own}
     training = {name: values for name, values in training.items() if values}
     training["local_epochs"] = everybody.local_epochs
-    full = FullRun.read(full_run)
     if full is not None:
         training["full_run"] = {"rounds": full.rounds, "local_epochs": full.local_epochs}
     return recipe.trained(**training), files

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from monai_fairfl.utils.arguments import (
     LEAD,
     SITE,
     Checked,
-    marked,
     one_or_several,
     setting,
 )
@@ -49,6 +49,9 @@ ALL = (*ANYBODY, BUNDLE)
 QUICK = Path("configs", "quick.json")
 """A bundle's overlay of ``federate.json`` for a first look of minutes, in its folder: fewer rounds,
 smaller images, a smaller network."""
+
+of_lead = partial(setting, by=(LEAD,))
+"""A row that only the lead of a federation sets."""
 
 BEST_DEVICE = "$'cuda' if torch.cuda.is_available() else 'cpu'"
 
@@ -84,7 +87,6 @@ class SiteSettings(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "config", one_or_several(self.config))
-        object.__setattr__(self, "device", str(self.device))
 
     def for_site(self, additions: Mapping[str, Any]) -> SiteSettings:
         """These settings with what one site adds.
@@ -97,10 +99,6 @@ class SiteSettings(Checked):
         given = {row.name: getattr(self, row.name) for row in fields(SiteSettings)}
         given["config"] = additions.get("config", self.config)
         return SiteSettings(**{**given, "overrides": {**self.overrides, **own}})
-
-    def training(self) -> dict[str, Any]:
-        """The settings that decide what a site trains."""
-        return marked(self, TRAINS)
 
 
 @dataclass(frozen=True)
@@ -157,33 +155,31 @@ class Settings(SiteSettings, RunSettings):
     monai_fairfl.errors.ConfigError: share_cases must be True or False, got 'false'
     """
 
-    bundle_root: str = setting(".", TRAINING, FREE, by=(LEAD,))
-    sites_root: str = setting("", DATA, FREE, written="$@bundle_root + '/sites'", by=(LEAD,))
-    site_names: str | Sequence[str] | None = setting(None, DATA, by=(LEAD,))
+    bundle_root: str = of_lead(".", TRAINING, FREE)
+    sites_root: str = of_lead("", DATA, FREE, written="$@bundle_root + '/sites'")
+    site_names: str | Sequence[str] | None = of_lead(None, DATA)
     any_folder: bool = setting(False, DATA, by=(LEAD, BUNDLE))
-    sites: Mapping[str, Mapping[str, Any]] = setting({}, DATA, by=(LEAD,))
+    sites: Mapping[str, Mapping[str, Any]] = of_lead({}, DATA)
     check: Callable[..., Any] | None = setting(
         None, DATA, FREE, written="$check_cases", by=(LEAD, BUNDLE)
     )
-    initial: str | None = setting(None, TRAINING, by=(LEAD,))
-    seeds: Sequence[int] | None = setting(None, TRAINING, FREE, by=(LEAD,))
-    folds: int | None = setting(None, TRAINING, FREE, allowed="[2, inf)", by=(LEAD,))
-    full_run: Any = setting("bundle", TRAINING, FREE, written=None, by=(LEAD, BUNDLE))
-    devices: Sequence[str] = setting([], PROCESSES, FREE, by=(LEAD,))
-    jobs: int | str | None = setting(1, PROCESSES, FREE, written="auto", by=(LEAD,))
-    strategy: Any = setting(
-        "FedAvg", METHOD, FREE, written={"_target_": "monai_fairfl.strategies.FedAvg"}, by=(LEAD,)
+    initial: str | None = of_lead(None, TRAINING)
+    seeds: Sequence[int] | None = of_lead(None, TRAINING, FREE)
+    folds: int | None = of_lead(None, TRAINING, FREE, allowed="[2, inf)")
+    full_run: Any = setting(None, TRAINING, FREE, by=(LEAD, BUNDLE))
+    devices: Sequence[str] = of_lead([], PROCESSES, FREE)
+    jobs: int | str = of_lead(1, PROCESSES, FREE, written="auto")
+    strategy: Any = of_lead(
+        "FedAvg", METHOD, FREE, written={"_target_": "monai_fairfl.strategies.FedAvg"}
     )
-    strategies: Sequence[Any] = setting((), METHOD, FREE, by=(LEAD,))
-    trained_alone: str | None = setting(None, LAST_MILE, by=(LEAD,))
+    strategies: Sequence[Any] = of_lead((), METHOD, FREE)
+    trained_alone: str | None = of_lead(None, LAST_MILE)
     guards: Sequence[Any] | None = setting(None, SERVER)
-    valuations: Sequence[Any] = setting((), EVALUATION, by=(LEAD,))
-    run_dir: str = setting(
-        "", OUTPUT, FREE, written="$@bundle_root + '/runs/federation'", by=(LEAD,)
-    )
-    resume: bool = setting(False, OUTPUT, FREE, by=(LEAD,))
-    report: bool = setting(True, OUTPUT, FREE, by=(LEAD,))
-    share_cases: bool = setting(False, OUTPUT, FREE, by=(LEAD,))
+    valuations: Sequence[Any] = of_lead((), EVALUATION)
+    run_dir: str = of_lead("", OUTPUT, FREE, written="$@bundle_root + '/runs/federation'")
+    resume: bool = of_lead(False, OUTPUT, FREE)
+    report: bool = of_lead(True, OUTPUT, FREE)
+    share_cases: bool = of_lead(False, OUTPUT, FREE)
 
 
 def rows_of(who: str, kind: type[Checked] = Settings) -> dict[str, Field[Any]]:
@@ -236,7 +232,8 @@ def recipe_file(bundle: Path, name: str) -> Path:
     >>> recipe_file(find_bundle("prostate_mri_segmentation"), "strong").name
     'federate_strong.json'
     """
-    files = {file.stem[9:]: file for file in bundle.glob("configs/federate_*.json")}
-    if name not in files:
-        raise ConfigError(f"{bundle} has the recipes {sorted(files)}, and not --recipe {name!r}")
-    return files[name]
+    file = bundle / "configs" / f"federate_{name}.json"
+    if not file.is_file():
+        known = sorted(each.stem[9:] for each in file.parent.glob("federate_*.json"))
+        raise ConfigError(f"{bundle} has no recipe {name!r}, only {known}")
+    return file

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -16,9 +15,6 @@ TRAIN: tuple[str, ...] = ("configs/train.json",)
 # Inside an installed wheel, else at the top of the checkout.
 _INSTALLED = Path(__file__).parents[1] / "_bundles"
 HOME = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "bundles"
-
-# a site's own weights and caches stay at home
-IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*")
 
 
 def bundle_names() -> list[str]:
@@ -81,24 +77,25 @@ def locate_bundle(bundle: str) -> Path:
     return root
 
 
-def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:
-    """Copy the shipped bundle ``name`` to ``folder``, which becomes the bundle's root.
+def copy_bundle(source: Path, folder: Path) -> None:
+    """Copy a bundle without a site's own weights and caches.
 
-    Returns:
-        The bundle's root.
+    Args:
+        source: its folder.
+        folder: which becomes the root of the copy.
 
     Raises:
-        ConfigError: no such bundle is shipped, or the folder holds something already.
+        ConfigError: the folder holds something already.
 
     >>> import tempfile
-    >>> root = copy_bundle("prostate_mri_segmentation", tempfile.mkdtemp())
+    >>> root = Path(tempfile.mkdtemp())
+    >>> copy_bundle(find_bundle("prostate_mri_segmentation"), root)
     >>> (root / "configs" / "train.json").exists()
     True
     """
-    source, target = find_bundle(name), Path(folder)
-    check_new(target)
-    shutil.copytree(source, target, ignore=IGNORED, dirs_exist_ok=True)
-    return target
+    check_new(folder)
+    ignored = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*")
+    shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
 
 
 def check_new(folder: Path) -> None:

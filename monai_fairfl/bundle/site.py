@@ -238,16 +238,14 @@ def chosen_sites(
         if "dataset_dir" in additions:
             known[name] = Path(additions["dataset_dir"])
     if not known:
-        fix = "give a folder with one folder per hospital"
-        raise ConfigError(f"sites_root {sites_root} holds no site: {fix}")
+        raise ConfigError(f"{sites_root} holds no site: name a folder with one per hospital")
     names = list(known) if chosen is None else one_or_several(chosen)
     # One that is named twice would train and weigh twice.
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"site_names must name one site or more, each once, got {names}")
     for name in [*names, *sites]:
         if name not in known:
-            where = f"site {name!r} has no folder in {sites_root}"
-            raise ConfigError(f"{where}{did_you_mean(str(name), known)}")
+            raise ConfigError(f"{sites_root} has no site {name!r}{did_you_mean(str(name), known)}")
         safe_name(name, "the name of the hospital's folder")
     return {name: known[name].absolute() for name in sorted(names)}
 

@@ -28,7 +28,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from monai_fairfl import errors
-from monai_fairfl.transports.workers import Failed, Turn, Work, at_a_time, carry_out
+from monai_fairfl.transports.workers import Failed, Turn, Work, carry_out
 from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import quiet
 
@@ -62,30 +62,31 @@ class Jobs:
 
     Args:
         number: runs or sites that work at a time, each in a worker process; 1: one after the other
-            in this process; ``None`` or ``"auto"``: on CPUs as many as cores and memory allow, on
+            in this process; ``"auto"``: on CPUs as many as cores and memory allow, on
             GPUs one for each.
         devices: worker 0 takes the first, worker 1 the second, and so on, in turn.
+        threads: torch threads of each worker.
 
-    >>> Jobs(4, ["cpu"]).workers(most=3, threads=1)
+    >>> Jobs(4, ["cpu"]).workers(most=3)
     3
     """
 
-    number: int | str | None
+    number: int | str
     devices: Sequence[str]
+    threads: int = 1
 
-    def workers(self, most: int, threads: int) -> int:
+    def workers(self, most: int) -> int:
         """How many worker processes there are; with 1 there is none beside this process.
 
         Args:
             most: such as the sites of all runs; more workers would have nothing to do.
-            threads: torch threads of each worker.
         """
         if isinstance(self.number, int):
             return min(most, self.number)
         if any(torch.device(device).type != "cpu" for device in self.devices):
             # Nobody knows before the training how much of a GPU's memory a site needs.
             return min(most, len(set(self.devices)))
-        by_cores = usable_cores() // threads
+        by_cores = usable_cores() // self.threads
         by_memory = free_memory() // MEMORY_OF_A_WORKER
         return max(1, min(most, by_cores, by_memory))
 
@@ -119,14 +120,12 @@ class RunsDisplay(Status):
     Args:
         rounds: title of each run -> number of its rounds.
         done: titles of those that are done before.
-        unit: what the runs are called.
     """
 
-    def __init__(self, rounds: Mapping[str, int], done: Collection[str] = (), unit: str = "runs"):
+    def __init__(self, rounds: Mapping[str, int], done: Collection[str] = ()):
         console = _console.get() or Console(stderr=True, highlight=False)
         super().__init__("", console=console)
         self.rounds = rounds
-        self.unit = unit
         # Rounds of each run that are done, and how many of these were before this began.
         self.done = {title: rounds[title] for title in done}
         self.before = self.printed = sum(self.done.values())
@@ -150,7 +149,7 @@ class RunsDisplay(Status):
         if self.before < done < total:
             seconds = (time.monotonic() - self.began) / (done - self.before) * (total - done)
             news += f"; about {timedelta(seconds=max(1, round(seconds)))} left"
-        text = f"{self.ended}/{len(self.rounds)} {self.unit}, {news}"
+        text = f"{self.ended}/{len(self.rounds)} runs, {news}"
         self.update(escape(text))
         if outcome or (not self.console.is_terminal and done - self.printed >= total / LINES):
             self.printed = done
@@ -180,34 +179,36 @@ def deal_out(
     trainings: Sequence[Training],
     jobs: Jobs,
     most: int,
-    threads: int,
     done: Collection[str] = (),
-    unit: str | None = None,
+    apart: bool = False,
 ) -> tuple[dict[str, Any], bool]:
     """Do all trainings, in their order as far as several are not done at a time, and show them.
+
+    Of several, one that fails does not stop the others. A single one shows itself, unless a command
+    does.
 
     Args:
         trainings: in the order in which they begin.
         jobs: processes that work at a time, and their devices; the numbers are the same.
         most: processes that a training may use.
-        threads: torch threads of each process.
         done: titles of those that are done before.
-        unit: what the trainings are called; ``None``: runs, of which each shows itself where one
-            follows the other and no command shows them.
+        apart: whether a single one is treated as several are.
 
     Returns:
         Title -> result of those that ended, in the order in which they did; and whether a signal
         asked to stop.
 
     Raises:
-        Exception: what a training raised; the others end at once.
+        Exception: what a single training raised, or what others would meet, too.
     """
-    todo = {training.title: training for training in trainings if training.title not in done}
-    everything = {title: training.run for title, training in todo.items()}
-    number = jobs.workers(most * len(todo), threads)
-    shows = unit or _console.get() is not None or at_a_time(everything, number) > 1
+    todo = [training for training in trainings if training.title not in done]
+    apart = apart or len(trainings) > 1
+    if apart:
+        todo = [replace(one, run=partial(attempted, one.title, one.run)) for one in todo]
+    number = jobs.workers(most * len(todo))
+    devices = [jobs.devices[each % len(jobs.devices)] for each in range(number)]
     rounds = {training.title: training.rounds for training in trainings}
-    display = RunsDisplay(rounds, done, unit or "runs") if shows else None
+    display = RunsDisplay(rounds, done) if apart or _console.get() else None
     found: dict[str, Any] = {}
 
     def ended(title: str, result: Any) -> None:
@@ -216,10 +217,10 @@ def deal_out(
             outcome = f" failed: {result.reason}" if isinstance(result, Failed) else ": done"
             display.round_done(title, rounds[title], outcome)
 
-    stopped, devices = False, [jobs.devices[each % len(jobs.devices)] for each in range(number)]
+    stopped = False
     with quiet(), display or nullcontext(), shown_on(None):
         for waits in (False, True):
-            pieces = {title: run for title, run in everything.items() if todo[title].waits == waits}
+            pieces = {one.title: one.run for one in todo if one.waits == waits}
             if pieces and not stopped:
                 shown = display.round_done if display else None
                 stopped = carry_out(pieces, number, devices, shown, ended)
@@ -250,19 +251,15 @@ def attempted(title: str, work: Work, turn: Turn) -> Any:
         return Failed(reason)
 
 
-def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies") -> SomeFailed:
+def failure_of(failed: Mapping[str, str], number: int) -> SomeFailed:
     """The error that ends a comparison in which some runs failed.
 
     Args:
         failed: name of each -> reason.
         number: of all runs.
-        what: the runs are called.
     """
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-    return SomeFailed(
-        f"{len(failed)} of {number} {what} failed ({reasons}). What the others reached is "
-        "not lost. The same command with --resume True tries again"
-    )
+    return SomeFailed(f"{len(failed)} of {number} failed ({reasons}): --resume True tries again")
 
 
 def run_trainings(
@@ -270,11 +267,8 @@ def run_trainings(
     jobs: Jobs,
     done: Collection[str] = (),
     most: int = 1,
-    threads: int = 1,
 ) -> dict[str, str]:
     """Run all trainings that are not done, as :func:`deal_out`.
-
-    One that fails does not stop the others. A full disk and Ctrl-C end all.
 
     Returns:
         Title -> reason of those that failed.
@@ -282,8 +276,7 @@ def run_trainings(
     Raises:
         FederationError: a signal stopped them.
     """
-    apart = [replace(one, run=partial(attempted, one.title, one.run)) for one in trainings]
-    found, stopped = deal_out(apart, jobs, most, threads, done, "cells")
+    found, stopped = deal_out(trainings, jobs, most, done, apart=True)
     if stopped or False in found.values():
         raise errors.FederationError("stopped: the same command goes on after the last whole round")
     return {title: result.reason for title, result in found.items() if isinstance(result, Failed)}

@@ -9,12 +9,11 @@ import inspect
 import shutil
 import tempfile
 import textwrap
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.adoption import adopt_bundle
-from monai_fairfl.bundle.shipped import bundle_names, copy_bundle
+from monai_fairfl.bundle.shipped import bundle_names, copy_bundle, find_bundle
 from monai_fairfl.bundle.site import data_folders
 from monai_fairfl.cli.answers import LOG, Answer, say
 from monai_fairfl.cli.running import federation_line, run_line
@@ -38,22 +37,20 @@ def bundle(args: argparse.Namespace) -> Answer:
         raise ConfigError(f"bundle {args.action} needs the name of a bundle; copy also needs --out")
     if args.action == "adopt":
         return _adopt(args)
-    root = copy_bundle(args.name, args.out)
-    return Answer(
-        {"bundle_root": str(root)}, f"{root}: copied; its docs/README.md says how to run it"
-    )
+    copy_bundle(find_bundle(args.name), args.out)
+    text = f"{args.out}: copied; its docs/README.md says how to run it"
+    return Answer({"bundle_root": str(args.out)}, text)
 
 
 def _adopt(args: argparse.Namespace) -> Answer:
     """Prepare a bundle, and try two rounds of one step with two sites."""
     root = Path(args.data or "").absolute()
     sites = data_folders(root, any_folder=True) if args.data else {}
-    first = next(iter(sites.values()), None)
-    adoption = adopt_bundle(Path(args.name), args.out, first, args.data_key, args.replace)
-    bundle = adoption.bundle
-    say(f"{bundle}: wrote {', '.join(adoption.written)}")
-    say(f"- changed (docs/adopt.md says why): {', '.join(adoption.changed)}")
-    data = asdict(adoption) | {"bundle": str(bundle), "tried": bool(sites)}
+    adoption = adopt_bundle(Path(args.name), args.out, args.data_key, args.replace)
+    bundle = Path(adoption["bundle"])
+    say(f"{bundle}: wrote {', '.join(adoption['written'])}")
+    say(f"- changed (docs/adopt.md says why): {', '.join(adoption['changed'])}")
+    data = adoption | {"tried": bool(sites)}
     if not sites:
         return Answer(data, "Not tried: --data DATA, with one folder per hospital, tries it.")
     keys: dict[str, Any] = {"overrides": ONE_STEP, "site_names": [*sites][:2], **TRIAL}

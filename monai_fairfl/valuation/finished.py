@@ -332,8 +332,6 @@ class FinishedRun:
             with the run's own settings; an unfinished one is resumed, a finished one read.
         retrained: folder of models trained for valuations of this run, and of others with the same
             settings.
-        train_ahead: (coalition -> folder, strategy): trains the models of several coalitions at a
-            time, before ``train`` is asked for each of them; ``None``: there is nobody to do so.
         evaluation: identifies how test images are scored, beside the run's own settings; what was
             measured in another way is measured again.
         show: gets the table and some lines of progress, which are printed and logged, too.
@@ -362,7 +360,6 @@ class FinishedRun:
     panel: Panel
     train: Callable[[Coalition, Strategy | None, Path], Weights]
     retrained: Path
-    train_ahead: Callable[[Mapping[Coalition, Path], Strategy | None], None] | None = None
     evaluation: str = ""
     show: Callable[[str], None] | None = None
 
@@ -753,13 +750,6 @@ class Retraining(RunValuation):
             place = folder / folder_of(coalition, run.clients)
             return run.train(coalition, self.strategy, place)
 
-        if run.train_ahead is not None:
-            unknown = {}
-            for coalition in self.trainings(run.clients):
-                if (GAME, coalition) not in evaluator.known:
-                    unknown[coalition] = folder / folder_of(coalition, run.clients)
-            run.panel.close()
-            run.train_ahead(unknown, self.strategy)
         return [evaluator.game(GAME, run.clients, train)]
 
 

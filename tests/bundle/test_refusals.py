@@ -41,7 +41,6 @@ OF_THE_CONSTRUCTOR: list[tuple[dict[str, Any], str]] = [
     ({"sites": "alder"}, "sites.*'alder'"),
     ({"sites": {"alder": 3}}, "sites.*'alder'.*3"),
     ({"valuations": "exact"}, "valuations.*'exact'"),
-    ({"trained_alone": "runs/alone"}, "runs/alone.*adapt_epochs"),
     ({"strategies": "FedAvgg"}, "'FedAvgg'"),
     ({"guards": ["TooLon"]}, "'TooLon'.*TooLong"),
     ({"guards": "TooLong"}, "guards.*'TooLong'"),

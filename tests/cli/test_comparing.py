@@ -148,7 +148,7 @@ def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(
     short = ["--rounds", "1", "--local-epochs", "1"]
     words = ["compare", sites, "--out", out, "--strategy", *names, *TINY, *short]
     found = cli.json(*words, code=2)
-    assert found["failed"] == {"Failing, seed 0": "it fails on purpose"}
+    assert found["failed"] == {"Failing/seed-0": "it fails on purpose"}
     dice = found["metrics"]["test_score:dice"]
     assert [each["strategy"] for each in dice["strategies"]] == ["FedAvg", "FedCE"]
     assert "it fails on purpose" in (out / "comparison.html").read_text()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.checks import check_strategies
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
-from monai_fairfl.bundle.settings import rows_of
+from monai_fairfl.bundle.settings import TRAINS, rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
 from monai_fairfl.bundle.site import chosen_sites, closing_measurements
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean
@@ -25,7 +25,7 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Job, Start, config_of_shipped
 from monai_fairfl.transports.engines.site import JobSiteSettings
-from monai_fairfl.utils.arguments import JOB
+from monai_fairfl.utils.arguments import JOB, marked
 from monai_fairfl.utils.files import LONGEST_NAME, safe_name
 from monai_fairfl.utils.tensors import own_random_state
 
@@ -110,7 +110,7 @@ def start_of(job: Job) -> Start:
     asked = {
         "bundle": root.name,
         "files": files,
-        **of_all.training(),
+        **marked(of_all, TRAINS),
         "full_run": full_run,
     }
     return Start(weights, spec, recipe, asked)
