@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -14,8 +15,10 @@ from typing import Any
 from monai.bundle import ConfigParser
 from monai.fl.client import MonaiAlgo
 from monai.fl.client.monai_algo import convert_global_weights
-from monai.fl.utils.constants import ExtraItems
+from monai.fl.utils.constants import ExtraItems, ModelType
+from monai.fl.utils.exchange_object import ExchangeObject
 from monai.handlers import StatsHandler, ValidationHandler
+from monai.networks.utils import get_state_dict
 from monai.utils import ensure_tuple
 
 from monai_fairfl.client import filters, training
@@ -42,9 +45,9 @@ from monai_fairfl.model_files.recipe import digests_of_files, save_model_file
 from monai_fairfl.run.ledger import digest_of
 from monai_fairfl.utils.devices import reuse_freed_memory
 from monai_fairfl.utils.engine_internals import (
-    forget_unfinished_run,
     handler_owner,
     remove_handlers,
+    require_whole_run,
 )
 from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.tensors import CPU
@@ -66,9 +69,24 @@ class FairMonaiAlgo(MonaiAlgo):
     received weights, and the post-weight filters on the update alone: buffers, measurements and
     counts leave as they are.
 
-    An engine for ``MonaiAlgo`` can drive it too: ``train``, ``get_weights`` and ``evaluate`` are
-    MONAI's own. ``initialize`` acts once, and can be repeated after a failure. ``abort`` reaches
-    the evaluators, and as ``finalize`` is safe at any time.
+    An engine for ``MonaiAlgo`` can drive it too. The interface is the same, and so are the numbers
+    where those are right. It differs in these points:
+
+    - Weights and metrics that it returns share no memory with the network, nor with what a filter
+      changes.
+    - A tensor that the server did not send is not reported as unchanged. ``evaluate`` takes it
+      from the trained model.
+    - A model that lacks parameters is an error, in training and in evaluation.
+    - ``abort`` reaches the evaluators. An aborted evaluation is an error: its metrics would be
+      those of the model before.
+    - After an abort or a failure the next training or evaluation is a whole one.
+    - A best or final model on disk that is older than the training is an error.
+    - ``initialize`` acts once, and can be repeated after a failure.
+    - ``abort`` and ``finalize`` are safe at any time.
+
+    A site's ``pre_filters`` see all weights as they came in, before their names are checked. Its
+    ``post_weight_filters`` and ``post_evaluate_filters`` act on what ``get_weights`` and
+    ``evaluate`` return.
 
     Args:
         bundle_root: folder of the bundle. A relative path begins at the engine's
@@ -98,6 +116,7 @@ class FairMonaiAlgo(MonaiAlgo):
     train_workflow: Any
     pre_filters: Any
     post_weight_filters: Any
+    post_evaluate_filters: Any
     config_evaluate_filename: Any
     _measuring: training.Measuring  # once initialised
 
@@ -123,6 +142,9 @@ class FairMonaiAlgo(MonaiAlgo):
         self._evaluators: list[Any] = []
         # State of the trainer as the bundle makes it.
         self._initial: dict[str, Any] = {}
+        # When each checkpoint on disk was written, before the first training by the engine;
+        # None: there was none yet.
+        self._old_checkpoints: dict[ModelType, int] | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle, once.
@@ -248,7 +270,8 @@ class FairMonaiAlgo(MonaiAlgo):
         Refused is what this client cannot do, and weights of another network.
         """
         if self.pre_filters:
-            weights = filters.received_weights(request.weights, self.pre_filters, request.client)
+            sent = ExchangeObject(weights=dict(request.weights))
+            weights = filters.received_weights(sent, self.pre_filters, {}, request.client)
             # A difference needs tensors in the network's shapes; a filter may return flat arrays.
             shaped, _ = convert_global_weights(weights, dict(self._initial["local"]))
             weights.update({name: shaped[name] for name in shaped if name in weights})
@@ -273,11 +296,11 @@ class FairMonaiAlgo(MonaiAlgo):
         # With local_norm the normalisation layers stay at the site (FedBN).
         not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
         for name in self.spec.parameters:
-            own, sent = self._initial["local"][name], request.weights.get(name)
-            if sent is None and name in not_sent:
+            own, here = self._initial["local"][name], request.weights.get(name)
+            if here is None and name in not_sent:
                 continue
-            if sent is None or sent.shape != own.shape:
-                found = "is missing" if sent is None else f"has shape {tuple(sent.shape)}"
+            if here is None or here.shape != own.shape:
+                found = "is missing" if here is None else f"has shape {tuple(here.shape)}"
                 raise ValueError(
                     f"client {request.client!r}: the received {name!r} {found} and should have "
                     f"{tuple(own.shape)}: give the site the config and overrides of the run"
@@ -398,7 +421,7 @@ class FairMonaiAlgo(MonaiAlgo):
             state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
         training.load_state(self.trainer, state)
         for evaluator in self._evaluators:
-            forget_unfinished_run(evaluator)
+            training.discard_interrupted_run(evaluator)
         self.trainer.state.max_epochs = self.trainer.state.epoch + task.epochs
         with training.one_round(self.trainer, task.request.seed, handlers):
             self.trainer.run()
@@ -418,6 +441,82 @@ class FairMonaiAlgo(MonaiAlgo):
 
     # ---- MONAI's calls
 
+    def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
+        """Train from ``data.weights``; after the pre-filters they must hold every parameter.
+
+        As with ``MonaiAlgo`` an aborted training returns. The statistics of ``get_weights`` count
+        the steps that were done.
+
+        Raises:
+            ValueError: when ``data`` holds no weights, or those of another network.
+        """
+        extra = {} if extra is None else extra
+        self._require_built()
+        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
+        self._require_all(weights, self.spec.parameters)
+        if self._old_checkpoints is None:
+            self._old_checkpoints = self._checkpoint_times()
+        for engine in (self.trainer, *self._evaluators):
+            training.discard_interrupted_run(engine)
+        with self._without_filters():
+            super().train(ExchangeObject(weights=weights), extra)
+        # MonaiAlgo would report a change of zero for a tensor that the server never sent.
+        begin = self.global_weights or {}
+        self.global_weights = {name: begin[name] for name in weights if name in begin}
+
+    def get_weights(self, extra: dict[str, Any] | None = None) -> ExchangeObject:
+        """Copies of the weights, or the differences of the tensors that were received.
+
+        Raises:
+            ConfigError: when the requested checkpoint is older than the training, or a filter
+                returns nothing.
+        """
+        extra = {} if extra is None else extra
+        wanted: Any = extra.get(ExtraItems.MODEL_TYPE)
+        old = (self._old_checkpoints or {}).get(wanted)
+        if old is not None and old == self._checkpoint_times().get(wanted):
+            raise ConfigError(
+                f"client {self.client_name!r}: {self.model_filepaths[wanted]} in "
+                f"{self.bundle_root} is older than this training: let the bundle save its best "
+                "model there (all_handlers=True, ckpt_dir)"
+            )
+        with self._without_filters():
+            sent = super().get_weights(extra)
+        sent.weights = filters.own_tensors(sent.weights)
+        sent = filters.applied(self.post_weight_filters, sent, extra, self.client_name)
+        # A filter may return NumPy's arrays.
+        sent.weights = filters.own_tensors(sent.weights)
+        return sent
+
+    def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
+        """Evaluate with the bundle's own evaluator; the metrics are a copy.
+
+        Buffers that ``data.weights`` lacks, such as BatchNorm's, are those of the trained model.
+
+        Raises:
+            ConfigError: when the client has no evaluator.
+            ValueError: when ``data`` holds no weights, or those of another network.
+            TransportAborted: when ``abort`` ended the evaluation.
+        """
+        extra = {} if extra is None else extra
+        self._require_built()
+        if self.evaluator is None:
+            raise ConfigError(
+                f"client {self.client_name!r} has no evaluator: give {self.bundle_root} a "
+                "configs/evaluate.json"
+            )
+        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
+        spec = read_spec(self.evaluator.network)
+        self._require_all(weights, spec.parameters)
+        own = get_state_dict(self.trainer.network)
+        weights = {**{name: own[name] for name in spec.buffers if name in own}, **weights}
+        training.discard_interrupted_run(self.evaluator)
+        with self._without_filters():
+            result = super().evaluate(ExchangeObject(weights=weights), extra)
+        require_whole_run(self.evaluator)
+        result.metrics = dict(result.metrics)
+        return filters.applied(self.post_evaluate_filters, result, extra, self.client_name)
+
     def abort(self, extra: dict[str, Any] | None = None) -> None:
         """Stop training and evaluation; safe at any time."""
         super().abort(extra)
@@ -430,3 +529,32 @@ class FairMonaiAlgo(MonaiAlgo):
             evaluator.terminate()
         if self._built:
             super().finalize(extra)
+
+    @contextmanager
+    def _without_filters(self) -> Iterator[None]:
+        """Inside, ``MonaiAlgo`` finds no filters: they act outside, on copies."""
+        own = (self.pre_filters, self.post_weight_filters, self.post_evaluate_filters)
+        self.pre_filters = self.post_weight_filters = self.post_evaluate_filters = None
+        try:
+            yield
+        finally:
+            self.pre_filters, self.post_weight_filters, self.post_evaluate_filters = own
+
+    def _require_built(self) -> None:
+        if not self._built:
+            raise ConfigError(f"client {self.client_name!r} is not built: call initialize() first")
+
+    def _require_all(self, weights: Mapping[str, Any], parameters: Collection[str]) -> None:
+        missing = sorted(set(parameters) - set(weights))
+        if missing:
+            raise ValueError(
+                f"client {self.client_name!r}: the received weights are of another network: they "
+                f"lack {len(missing)} of {len(parameters)} parameters, such as {missing[0]!r}"
+            )
+
+    def _checkpoint_times(self) -> dict[ModelType, int]:
+        """When each best or final model was written that is on disk, in ns."""
+        paths = {
+            kind: Path(self.bundle_root, file or "") for kind, file in self.model_filepaths.items()
+        }
+        return {kind: path.stat().st_mtime_ns for kind, path in paths.items() if path.is_file()}

@@ -9,6 +9,7 @@ decode or rename them. A post-weight filter sees what is about to leave, and may
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -23,52 +24,67 @@ from monai_fairfl.messages import Weights
 NUMERIC = "biuf"
 """NumPy's kinds of numbers: booleans, signed and unsigned integers, floats."""
 
-Filters = Iterable[Callable[[ExchangeObject, dict[str, Any]], ExchangeObject]] | None
+Extra = dict[str, Any]
+"""An engine's additional information, which each filter is given."""
+
+Filters = Iterable[Callable[[ExchangeObject, Extra], ExchangeObject]] | None
 """A site's filters of one kind; ``None`` where it has none."""
 
 
-def _applied(site_filter: Any, data: Any, client: str) -> Any:
-    """``data`` after one filter, with tensors of its own.
-
-    Raises:
-        ConfigError: when the filter does not return an ``ExchangeObject``.
-    """
-    found = site_filter(data, {})
-    if not isinstance(found, ExchangeObject):
-        raise ConfigError(
-            f"client {client!r}: the filter {_name(site_filter)!r} returned "
-            f"{type(found).__name__}: end it with 'return data'"
-        )
-    found.weights = own_tensors(found.weights)
-    return found
-
-
-def received_weights(weights: Weights, filters: Filters, client: str) -> dict[str, Any]:
-    """Received ``weights`` after the site's pre-filters, which cannot change the sender's own.
+def applied(
+    filters: Filters, data: ExchangeObject, extra: Extra, client: str | None
+) -> ExchangeObject:
+    """``data`` after all ``filters``, in their order.
 
     Args:
-        weights: as they came.
-        filters: the site's pre-filters.
+        filters: of the site.
+        data: given to the first filter.
+        extra: of the engine.
         client: its name, for errors.
 
     Raises:
         ConfigError: when a filter does not return an ``ExchangeObject``.
-        ValueError: when there are no weights after the filters.
 
-    >>> received_weights({}, [lambda data, extra: None], "alder")
+    >>> applied([lambda data, extra: None], ExchangeObject(), {}, "alder")
     Traceback (most recent call last):
     ...
     monai_fairfl.errors.ConfigError: client 'alder': the filter '<lambda>' returned NoneType: ...
     """
-    data: Any = ExchangeObject(own_tensors(weights))
     for site_filter in filters or ():
-        data = _applied(site_filter, data, client)
-    if not isinstance(data.weights, Mapping):
-        raise ValueError(f"client {client!r}: its pre-filters left no weights")
-    return dict(data.weights)
+        data = site_filter(data, extra)
+        if not isinstance(data, ExchangeObject):
+            raise ConfigError(
+                f"client {client!r}: the filter {_name(site_filter)!r} returned "
+                f"{type(data).__name__}: end it with 'return data'"
+            )
+    return data
 
 
-def applied_to_update(update: Weights, filters: Filters, client: str) -> Weights:
+def received_weights(
+    data: ExchangeObject, filters: Filters, extra: Extra, client: str | None
+) -> dict[str, Any]:
+    """The weights of ``data`` after the site's pre-filters, which cannot change the sender's own.
+
+    Args:
+        data: as the engine handed it over.
+        filters: the site's pre-filters.
+        extra: of the engine.
+        client: its name, for errors.
+
+    Raises:
+        ValueError: when ``data`` is no ``ExchangeObject``, or holds no weights after the filters.
+    """
+    if not isinstance(data, ExchangeObject):
+        raise ValueError(f"client {client!r}: {type(data).__name__} is no ExchangeObject")
+    incoming = copy.copy(data)
+    incoming.weights = own_tensors(data.weights)
+    weights = applied(filters, incoming, extra, client).weights
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"client {client!r}: received {type(weights).__name__} and no weights")
+    return dict(weights)
+
+
+def applied_to_update(update: Weights, filters: Filters, client: str | None) -> Weights:
     """``update`` after the site's post-weight filters, with the same tensor names and shapes.
 
     Args:
@@ -86,13 +102,16 @@ def applied_to_update(update: Weights, filters: Filters, client: str) -> Weights
     """
     data: Any = ExchangeObject(dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
     for site_filter in filters or ():
-        data = _applied(site_filter, data, client)
+        data = applied([site_filter], data, {}, client)
+        data.weights = own_tensors(data.weights)
         found = data.weights if isinstance(data.weights, Mapping) else {}
         for name in sorted({*update, *found}, key=str):
             shapes: list[Any] = []
             for sent in (update.get(name), found.get(name)):
-                form: Any = type(sent).__name__
-                shapes.append(tuple(sent.shape) if isinstance(sent, torch.Tensor) else form)
+                if isinstance(sent, torch.Tensor):
+                    shapes.append(tuple(sent.shape))
+                else:
+                    shapes.append(type(sent).__name__)
             if shapes[0] != shapes[1]:
                 raise ConfigError(
                     f"client {client!r}: the post-weight filter {_name(site_filter)!r} made "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from ignite.engine import Events
+from ignite.engine import Engine, Events
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
@@ -157,6 +157,18 @@ def drop_unread_output(trainer: SupervisedTrainer) -> None:
 
     if not any(map(may_read_output, handlers_of(trainer))):
         remove_handlers(trainer, makes_output)
+
+
+def discard_interrupted_run(engine: Engine) -> None:
+    """Let the next run of ``engine`` be a whole one.
+
+    The counters go back to whole epochs: ignite would take the steps that were done for a part of
+    the next epoch.
+    """
+    steps_per_epoch = engine.state.epoch_length
+    if forget_unfinished_run(engine) and steps_per_epoch:
+        engine.state.epoch = engine.state.iteration // steps_per_epoch
+        engine.state.iteration = engine.state.epoch * steps_per_epoch
 
 
 # ---- measuring: what a request asks for, and nothing else

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""MONAI's own calls: ours is a client for every engine that drives ``MonaiAlgo``."""
+"""MONAI's own calls: what ``MonaiAlgo`` does right ours does alike, and nothing goes wrong."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.client_requests import same
+from helpers.client_requests import abort_at, broken, same
+from helpers.refusals import refused
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, FlStatistics, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl import FairMonaiAlgo, ModelSpec
+from monai_fairfl.errors import TransportAborted
 
 Weights = dict[str, torch.Tensor]
 
@@ -61,6 +63,9 @@ def steps(sent: ExchangeObject) -> int:
     return count
 
 
+# ---- the same as MONAI's
+
+
 def test_the_same_seed_gives_the_weights_statistics_and_metrics_of_monais_client(
     built: Any, whole: Weights
 ) -> None:
@@ -82,3 +87,67 @@ def test_the_same_seed_gives_the_weights_statistics_and_metrics_of_monais_client
     assert same(stock.weights, ours.weights) and same(stock_model, model)
     assert stock.statistics == ours.statistics
     assert stock_metrics == metrics and "val_mean_dice" in metrics
+
+
+# ---- weights and metrics
+
+
+def test_what_is_returned_shares_no_memory_and_has_the_tensors_that_were_sent(
+    built: Any, parameters: Weights, whole: Weights
+) -> None:
+    client = built(learning_rate=0.05)
+    # The live network's own tensors are no copy of the weights.
+    client.train(ExchangeObject(weights=client.trainer.network.state_dict()))
+    assert any(change.any() for change in client.get_weights().weights.values())
+
+    sent = trained(client, parameters).weights
+    assert set(sent) == set(parameters)
+    model = network_of(client)
+    for name, change in sent.items():
+        torch.testing.assert_close(change, model[name] - parameters[name])
+    assert same(client.get_weights().weights, sent)
+    client.send_weight_diff = False
+    for tensor in client.get_weights().weights.values():
+        tensor.zero_()
+    assert same(network_of(client), model)
+
+    # Statistics of batches that were not sent are those of the training.
+    of_parameters = {name: model[name] for name in parameters}
+    assert evaluated(client, of_parameters) == evaluated(client, model)
+
+
+# ---- aborts and failures
+
+
+def test_after_an_abort_or_a_failure_the_next_training_and_evaluation_are_whole(
+    built: Any, whole: Weights
+) -> None:
+    twice = {"train#dataset#data": "$@datalist['training'] * 2"}
+    client = built(split_fractions=[0.25, 0.25, 0.5], **twice)
+    # Nothing runs: it has no effect.
+    client.abort()
+    assert steps(trained(client, whole)) == 2
+    abort_at(client, client.trainer)
+    assert steps(trained(client, whole)) == 1
+    usual = client.trainer.loss_function
+    client.trainer.loss_function = broken(usual, 1, MemoryError("out of memory"))
+    with pytest.raises(MemoryError):
+        trained(client, whole)
+    client.trainer.loss_function = usual
+    sent = trained(client, whole)
+    # Whole epochs count.
+    assert steps(sent) == 2 and sent.statistics["current_epoch"] == 2
+
+    other = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
+    expected = evaluated(client, other)
+    # Scores are never those of the model before.
+    assert evaluated(client, whole) != expected
+    usual = client.evaluator.inferer
+    client.evaluator.inferer = broken(usual, 1, MemoryError("out of memory"))
+    with pytest.raises(MemoryError):
+        evaluated(client, other)
+    client.evaluator.inferer = usual
+    abort_at(client, client.evaluator)
+    with refused("aborted", by=TransportAborted):
+        evaluated(client, other)
+    assert evaluated(client, other) == expected
