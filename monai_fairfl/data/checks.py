@@ -560,7 +560,7 @@ def overview(
     Returns:
         For JSON: ``sites`` (see :func:`~monai_fairfl.data.check_cases`, and the number of cases in
         each part), ``warnings`` and ``problems``, sentences, and ``files`` (see
-        :func:`sorted_out`); and the same as a table and lines of text.
+        :func:`sorted_out`); and the same without problems as a table and lines of text.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, site_folders, write_sites

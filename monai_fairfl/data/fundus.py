@@ -74,7 +74,7 @@ class NormaliseFieldd(EachKeyd):
     its 99th percentile; what surrounds it is black, with a label or a mark.
 
     Args:
-        keys: keys of photographs, C x W x H, any scale from 0.
+        keys: keys of photographs, C x W x H, any scale from 0, of at most 2**24 pixels.
 
     >>> import torch
     >>> image = torch.rand(3, 32, 32) + 1

@@ -462,7 +462,7 @@ def recognise(site_dir: StrPath, must: bool = True) -> Found:
             cases, labels = sorted(found.cases, key=BY_IMAGE), labels or found.labels
             return replace(found, cases=cases, labels=labels, problems=problems)
         if must:
-            raise DataError(f"{site} holds no case, but {_describe(site)}; see docs/data.md")
+            raise DataError(f"{site} holds no case: {_describe(site)}; see docs/data.md")
     except DataError:
         if must:
             raise
@@ -568,7 +568,7 @@ def sites_at(path: StrPath) -> dict[str, Path]:
     is_one = bool(found.layout)
     # Images without masks beside the folders of sites are no site.
     if found.layout == "saml" and not found.cases:
-        is_one = not site_folders(path, must=False)
+        is_one = not any(recognise(inner, must=False).layout for inner in folders_in(path))
     if client_lists(path) or not is_one:
         return site_folders(path)
     return {name_of_site(path): path}

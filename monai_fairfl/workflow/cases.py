@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -176,7 +177,8 @@ class Cases:
         # Before anything is printed: the reader of standard output may have left.
         self.save()
         text = f"{answer_text(self.table())}\nFolder: {self.report.parent}"
-        print(text.encode(errors="replace").decode())
+        shown = sys.stdout.encoding or "utf-8"
+        print(text.encode(shown, "replace").decode(shown))
         if self.scratch is not None:
             self.scratch.cleanup()
         if any(case.status != "segmented" for case in self):

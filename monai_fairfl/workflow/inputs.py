@@ -147,7 +147,7 @@ def _find(
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: name another one (dataset_dir)")
     if folder.resolve() in (outputs, *outputs.parents):
-        raise ConfigError(f"{folder} is of images, not of outputs: name another with --output_dir")
+        raise ConfigError(f"{outputs} is in {folder}, of images: name another (--out, output_dir)")
     outputs.mkdir(parents=True, exist_ok=True)
     cases: list[Case] = []
     found = image_files.files_under(

@@ -17,6 +17,7 @@ from helpers.refusals import closed, folder_of_everybody, noted, notes, refused
 
 from monai_fairfl.cli import main
 from monai_fairfl.data import check_cases, find_cases, overview, site_datalist, site_folders
+from monai_fairfl.data.layouts import sites_at
 
 SIZES = {
     "saml": (2, 1, 1),
@@ -248,4 +249,11 @@ def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_pat
     touch(colour, "dataset.json", text=json.dumps(about | {"channel_names": ["R", "G", "B"]}))
     with notes() as found:  # three channels in one file need no choice
         assert check_cases(colour)["layout"] == "nnunet"
+    assert not found
+
+
+def test_images_that_lack_their_masks_are_not_left_out(tmp_path: Path) -> None:
+    touch(tmp_path, "Case00.nii.gz", "report/notes.txt")
+    with notes() as found:
+        assert sites_at(tmp_path) == {tmp_path.name: tmp_path}
     assert not found

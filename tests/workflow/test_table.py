@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -98,15 +99,17 @@ def test_an_output_that_fails_spoils_neither_its_case_nor_the_others(
     assert first["pixels"] == second["pixels"] == 9
 
 
-def test_names_that_utf_8_cannot_show_cost_neither_tables_nor_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_names_that_a_terminal_cannot_show_cost_neither_tables_nor_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", terminal)
     name = os.fsdecode(b"=M\xfcller")
     case = Case(name, source=name, status="segmented", results={"share": 0.01})
     cases = Cases([case], tmp_path / "table.json")
     cases.finish()
-    shown = capsys.readouterr().out
-    assert "M?ller" in shown and "1.00 %" in shown
+    shown = terminal.buffer.getvalue()
+    assert b"M?ller" in shown and b"1.00 %" in shown
     assert table(cases)["cases"][0]["case"] == name
     # A spreadsheet runs no formula.
     assert cases.report.with_suffix(".csv").read_text().splitlines()[1].startswith("'=M")
