@@ -196,8 +196,12 @@ VOLUMES: Rows = {
     "below": (volume(VALUES.astype(float) * 1e-300), ("all the same",), STORED),
     "bit": (flipped_bit, ("CRC", "copy it again"), STORED),
     "link": (lambda path: path.symlink_to(path.parents[1] / "disk"), ("disk", LINK), Path.unlink),
-    "contradicted": (with_sform(0.5, 0.5, 3), ("[0.5 0.5 3. ]", "set_sform(affine)"), STORED),
-    "flat": (with_sform(1, 1, 0), ("affine", "set_sform(affine)"), STORED),
+    "contradicted": (
+        with_sform(0.5, 0.5, 3),
+        ("[0.5 0.5 3. ]", "Nifti1Image(voxels, affine)"),
+        STORED,
+    ),
+    "flat": (with_sform(1, 1, 0), ("affine", "Nifti1Image(voxels, affine)"), STORED),
 }
 PICTURES: Rows = {
     "turned": (picture(exif=TURNED), ("orientation 6", "save it upright"), picture()),
