@@ -386,13 +386,13 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     # names is called by its first one.
     called: list[str] = []
     with ExitStack() as undo, torch.no_grad(), torch.random.fork_rng(devices=[]):
-        undo.callback(network.train, network.training)
-        for name, module in network.named_modules():
+        for name, module in network.named_modules() if inputs else ():
             weight = getattr(module, "weight", None)
             if isinstance(weight, torch.Tensor) and weight.ndim >= 2:
                 hook = module.register_forward_hook(lambda *_, name=name: called.append(name))
                 undo.callback(hook.remove)
         if inputs:
+            undo.callback(network.train, network.training)
             network.eval()(*inputs)
     output = None
     if called:

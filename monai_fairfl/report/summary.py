@@ -115,9 +115,10 @@ def _not_judged(entry: Entry) -> str | None:
             return why
         closing = [run.closing(site, entry.measurement) for site in run.sites]
         values = [number.value for number in closing if number is not None]
-        mean_dice, least = sum(values) / max(len(values), 1), run.config["full_run"]["mean_dice"]
-        if mean_dice < least:
-            return f"its mean Dice is {mean_dice:.3f}, and nothing is judged below {least:g}"
+        least = run.config["full_run"]["mean_dice"]
+        if not values or sum(values) / len(values) < least:
+            found = f"{sum(values) / len(values):.3f}" if values else "unknown"
+            return f"its mean Dice is {found}, and nothing is judged below {least:g}"
     for run in alone:
         if why_not_full(run):
             return f"{run.name}, with which it is compared, is not a full run"

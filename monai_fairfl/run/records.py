@@ -266,8 +266,8 @@ def factors_of_step(
 
 def stated_digests(replies: Replies) -> dict[str, str]:
     """client -> SHA-256 of its update, as it stated it; a text of another form does not count."""
-    stated = {reply.client: reply.digest for reply in replies if reply.update is not None}
-    return {client: text for client, text in stated.items() if DIGEST.fullmatch(str(text))}
+    stated = {reply.client: str(reply.digest) for reply in replies if reply.update is not None}
+    return {client: text for client, text in stated.items() if DIGEST.fullmatch(text)}
 
 
 def end_record(

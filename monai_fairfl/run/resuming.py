@@ -168,7 +168,7 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     previous = recorded_config(run_dir)
     if not previous:  # a run of one's own loop records none
         return
-    both = [site for site in sites if site in previous["data"]]
+    both = [site for site in sites if site in previous.get("data", {})]
 
     def named(found: Mapping[str, Any]) -> dict[str, Any]:
         own = {key: {site: found[key][site] for site in both} for key in ("sites", "data")}

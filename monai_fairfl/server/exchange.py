@@ -105,10 +105,11 @@ class Exchange:
             client = reply.client
             request = next((one for one in self.requests if one.id == reply.id), None)
             if request is None or request.client != client:
-                foreign[client] = (
+                unasked = Refused(
                     f"ignored: it answered request {reply.id} of round {reply.round}, which it was "
                     "not asked; a Reply repeats id, run and round of its request"
                 )
+                foreign[client] = str(unasked)
                 logger.warning("client %s: %s", client, foreign[client])
                 continue
             if reply.id in closed:

@@ -81,8 +81,8 @@ class RunSettings(Checked):
             method.
         record_updates: whether each round's updates are stored for
             [valuations](../valuation.md): one model more than there are sites, for each round.
-        groups: name -> sites, such as `{'small': ['HK', 'UCL']}`: the report has the mean
-            Dice of each group, and a configuration finds its name as `group`.
+        groups: name -> sites, such as `{'small': ['HK', 'UCL']}`: a site's configuration
+            finds the name of its group as `group`.
         ranges: measurement -> least and largest value that is believed, such as
             `{'global_loss': [-1, 1]}`, in place of [0, 1] for a Dice and [0, 100] for a
             loss.

@@ -27,6 +27,7 @@ BUFFERS = {"mean": torch.zeros(2), "count": torch.tensor(1)}
 
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "id": ({"id": 10_000}, "10000"),
+    "an id of many lines": ({"id": "9\n" * 2000}, "9 9"),
     "run": ({"run": "old"}, "old"),
     "error": ({"error": "disk full"}, "disk full"),
     "no update": ({"update": None}, "update"),

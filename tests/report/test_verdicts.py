@@ -118,6 +118,7 @@ def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
     runs = {
         "3 x 2": run("short", 3),
         "0.450": run("poor", scores={"elm": 0.5, "oak": 0.5, "yew": 0.35}),
+        "mean Dice is unknown": run("not scored", final=()),
         "3 of 4": run("unfinished", stop=3, retries=0),
         "has 3 of 4": run("ended", conclude=2),
         "its full_run": run("unknown", config={"full_run": None}),

@@ -123,8 +123,8 @@ class JobSiteSettings(SiteSettings):
                 raise ConfigError(f"{origin} cannot be used: {error}") from error
         _check_job(job, own, where)
 
-        own_overrides = own.get("overrides", {})
-        usable = _usable_overrides(job.get("overrides", {}), {*own, *own_overrides})
+        own_overrides = own.get("overrides") or {}
+        usable = _usable_overrides(job.get("overrides") or {}, {*own, *own_overrides})
         outside = [value for _, value in _nodes(usable) if _is_outside(value)]
         if outside and "dataset_dir" in own:
             raise ConfigError(

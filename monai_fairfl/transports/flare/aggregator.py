@@ -174,10 +174,11 @@ class FairFLAggregator(ModelAggregator):
         if "ended" in requests[0].context:
             # No script takes the last head of the ledger.
             return
+        trained = {request.client for request in requests if request.task == "train"}
         # Ids go on over the exchanges of a round.
-        if requests[0].id or requests[0].task != "train":
+        if requests[0].id or len(trained) < len(requests):
             raise self._needs_more("more than one training in a round")
-        own = requests[0].context.keys() - {"previous_weight"}
+        own = {key for request in requests for key in request.context} - {"previous_weight"}
         if own:
             raise self._needs_more(f"another training ({', '.join(sorted(own))})")
         assert self._federation is not None
