@@ -130,8 +130,9 @@ def adopt_bundle(
     training.default("recipe", RECIPE)
 
     parser = configuration.train_config(root, {}, files[:1])
+    contents = (training.changes, configuration.read_keys(root / EVALUATE))
     try:
-        for content in (training.changes, configuration.read_keys(root / EVALUATE)):
+        for content in contents:
             for key, value in content.items():
                 merge_kv(parser, key, value)
         evaluation = _Overlay(root, parser)

@@ -204,7 +204,9 @@ def check_sites(
         raise DataError("\n".join(problems))
 
     if summaries:
-        files = checks.sorted_out([Path(root), *sites.values()], summaries.values())
+        # A data list is no folder, and where each site has its own, there may be none of all.
+        roots = [path for path in (Path(root), *sites.values()) if path.is_dir()]
+        files = checks.sorted_out(roots, summaries.values())
         logger.info("%s: %s", root, count_of_files(files))
     # The check of a site has named the copies within it.
     named = [n for name in summaries for n in checks.notes_on_sites({name: summaries[name]})]

@@ -169,8 +169,9 @@ class Comparison:
         """All that decides the numbers, plain JSON: a resumed comparison has the same."""
         settings = self.federation.settings
         plan = {**self.federation.config, "seeds": self.seeds, "folds": settings.folds}
-        # A GPU may take another's place.
-        del plan["device"]
+        # A GPU may take another's place, and the other two change no number.
+        for name in ("device", "full_run", "share_cases"):
+            del plan[name]
         for row in fields(Settings):
             if FREE not in row.metadata["marks"]:
                 plan[row.name] = getattr(settings, row.name)

@@ -104,6 +104,7 @@ OF_THE_CHECK: list[tuple[dict[str, Any], str]] = [
     ({"valuations": Retraining(strategy=CGSV()), "clients_per_round": 1, "min_clients": 1}, "CGSV"),
     ({"strategies": [FedAvg(), FedCE()], "buffers": "samples"}, "FedCE.*buffers"),
     ({"adapt_epochs": 1, "adapt_fuse": True}, "Standalone"),
+    ({"trained_alone": "runs/alone"}, "runs/alone.*adapt_epochs"),
 ]
 
 

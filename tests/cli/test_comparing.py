@@ -145,7 +145,7 @@ def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(
 ) -> None:
     out = tmp_path / "out"
     names = ["helpers.failing_strategy.Failing", "FedAvg", "FedCE"]
-    short = ["--rounds", "1", "--local-epochs", "1"]
+    short = ["--local-epochs", "1"]
     words = ["compare", sites, "--out", out, "--strategy", *names, *TINY, *short]
     found = cli.json(*words, code=2)
     assert found["failed"] == {"Failing/seed-0": "it fails on purpose"}
