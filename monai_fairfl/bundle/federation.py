@@ -116,6 +116,9 @@ class BundleFederation(Observer):
     ):
         given |= {"bundle_root": bundle_root, "sites_root": sites_root, "rounds": rounds}
         given |= {"strategies": one_or_several(strategies), "run_dir": run_dir}
+        if "full_run" not in given:
+            of_bundle = configuration.read_keys(Path(bundle_root) / configuration.FEDERATE)
+            given["full_run"] = of_bundle.get("full_run")
         if given.get("final") is None:
             given["final"] = closing_measurements(bundle_root)
         settings: Settings = made(Settings, [], given)

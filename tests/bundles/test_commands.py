@@ -73,11 +73,10 @@ def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
     assert done.returncode == 0, done.stderr[-3000:]
     # One of the two sites has corrupted images, by the overlay.
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    sizes = {group: len(members) for group, members in report["groups"].items()}
-    assert sizes == {"corrupted": 1, "clean": 1}
-    assert "corrupted" in (tmp_path / "run" / "report.html").read_text()
 
-    rounds = read_ledger(tmp_path / "run" / "ShapFed" / "ledger.jsonl")[1:-1]
+    opening, *rounds, _ = read_ledger(tmp_path / "run" / "ShapFed" / "ledger.jsonl")
+    sizes = {group: len(members) for group, members in opening["groups"].items()}
+    assert sizes == {"corrupted": 1, "clean": 1}
     for record in rounds:
         assert set(record["details"]["class_value"]) == set(report["sites"])
     scored = {}

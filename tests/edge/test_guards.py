@@ -301,9 +301,17 @@ def test_what_a_guard_remembers_survives_a_stop(tmp_path: Path) -> None:
     begun = {name: tensors_of(update) for name, update in FIRST.items()}
     second = {**honest(NAMES, seed=2), "C": STEP}
     replayed = {name: tensors_of(update) for name, update in second.items()}
-    for rounds in ([begun], [begun, replayed]):
-        given: dict[str, Any] = {"start": START, "spec": SPEC, "guards": [Replayed()]}
-        played = federate(FedAvg("uniform"), tmp_path, rounds, **given)
+    given: dict[str, Any] = {"start": START, "spec": SPEC, "guards": [Replayed()]}
+
+    def killed(request: Any, reply: Any) -> Any:
+        if request.round == 1:
+            raise KeyboardInterrupt
+        return reply
+
+    rounds = [begun, replayed]
+    with pytest.raises(KeyboardInterrupt):
+        federate(FedAvg("uniform"), tmp_path, rounds, faults={"A": killed}, **given)
+    played = federate(FedAvg("uniform"), tmp_path, rounds, **given)
     assert verdicts(played) == {"C": REPLAYED}
 
 

@@ -153,5 +153,5 @@ def test_only_clients_that_scored_every_model_count_and_others_are_noted(
 
 def test_too_many_clients_are_refused_with_a_way_out(tmp_path: Path) -> None:
     updates = {f"c{number:02}": {"w": vector([1.0])} for number in range(11)}
-    with pytest.raises(ConfigError, match="FedCI.*11.*clients_per_round"):
+    with pytest.raises(ConfigError, match="FedCI.*clients_per_round.*11"):
         federate(FedCI(), tmp_path, [updates])
