@@ -72,7 +72,7 @@ class NormaliseFieldd(EachKeyd):
     with mean and standard deviation of colour c in the field of view. This takes the camera's
     colour cast and exposure away. The field of view is where the brightest colour is above 0.15 of
     its 99th percentile; what surrounds it is black, with a label or a mark. A photograph is
-    C x W x H, of any scale from 0.
+    C x W x H, of any scale from 0, of at most 2**24 pixels.
 
     >>> import torch
     >>> image = torch.rand(3, 32, 32) + 1
