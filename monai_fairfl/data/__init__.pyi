@@ -13,6 +13,7 @@ from .fundus import SmoothResized as SmoothResized
 from .fundus import normalise_field as normalise_field
 from .layouts import find_cases as find_cases
 from .layouts import site_folders as site_folders
+from .layouts import sites_at as sites_at
 from .pelvis import DEMO_SITES as DEMO_SITES
 from .pelvis import SITES as SITES
 from .pelvis import Site as Site

@@ -16,8 +16,14 @@ from helpers.command_line import run_json
 from helpers.refusals import closed, folder_of_everybody, noted, notes, refused
 
 from monai_fairfl.cli import main
-from monai_fairfl.data import check_cases, find_cases, overview, site_datalist, site_folders
-from monai_fairfl.data.layouts import sites_at
+from monai_fairfl.data import (
+    check_cases,
+    find_cases,
+    overview,
+    site_datalist,
+    site_folders,
+    sites_at,
+)
 
 SIZES = {
     "saml": (2, 1, 1),

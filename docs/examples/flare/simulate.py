@@ -8,7 +8,7 @@ import argparse
 
 from nvflare.recipe.sim_env import SimEnv
 
-from monai_fairfl.data.layouts import sites_at
+from monai_fairfl.data import sites_at
 from monai_fairfl.transports.flare import FairFLRecipe
 
 SMALL = {
