@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
@@ -177,6 +180,10 @@ def _find(
         # Copies of images that a killed run left.
         for left in outputs.glob(f"{SCRATCH_PREFIX}*"):
             shutil.rmtree(left)
+        # SIGTERM now ends Python in order, which removes those of this run.
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         scratch = TemporaryDirectory(dir=outputs, prefix=SCRATCH_PREFIX)
         others = [path for path in files if not is_kind(path)]
         series, of_no_series = dicom_cases(folder, others, Path(scratch.name), *dicom)
