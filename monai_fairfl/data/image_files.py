@@ -93,7 +93,7 @@ def is_dicom(path: Path) -> bool:
     [True, False, False, False]
     """
     name = path.name.lower()
-    if name[0] == "." or name == "dicomdir":
+    if name[0] == "." or name == "dicomdir" or name.endswith(".json"):
         return False
     # A broken link, too, which is then named as unreadable.
     if name.endswith((".dcm", ".dicom", ".ima")):
