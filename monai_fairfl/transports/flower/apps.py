@@ -224,10 +224,22 @@ def main(grid: Grid, context: Context) -> None:
         )
     sites = sites_by_key(home / "keys")
 
+    unknown: set[int] = set()
+
     def nodes() -> dict[str, int]:
-        # A node whose key is not there takes no part.
-        known = [node for node in grid.get_nodes() if node.public_key in sites]
-        return {sites[node.public_key]: node.node_id for node in known}
+        found = {}
+        for node in grid.get_nodes():
+            if node.public_key in sites:
+                found[sites[node.public_key]] = node.node_id
+            elif node.node_id not in unknown:
+                unknown.add(node.node_id)
+                logger.warning(
+                    "node %d is connected, and its key is not in %s: it takes no part. Put the "
+                    "site's public key there as SITE.pub and submit the app again",
+                    node.node_id,
+                    home / "keys",
+                )
+        return found
 
     job = FlowerJob.from_run_config(context.run_config)
     run = folder_of_run(home / "runs", job.name)
