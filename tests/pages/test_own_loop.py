@@ -16,6 +16,8 @@ import own_loop
 import pytest
 import torch
 from helpers import warm_python
+from monai.fl.client import MonaiAlgo
+from monai.fl.utils.constants import WeightType
 
 from monai_fairfl import Federation, InProcess, Transport, bundle_client, read_ledger
 from monai_fairfl.bundle import initial_model
@@ -98,6 +100,23 @@ def test_a_round_by_hand_is_the_first_round_of_the_federation(
     assert digest_of(page["weights"]) == opening["model"]
     assert page["result"].aggregation == first["aggregation"]
     assert to_json(page["result"].contributions) == first["contributions"]
+
+
+def test_the_mended_client_alone_trains_and_evaluates(
+    page: dict[str, Any], three_hospitals: Path
+) -> None:
+    assert isinstance(page["algo"], MonaiAlgo)
+    update = page["update"]
+    assert update.weight_type == WeightType.WEIGHT_DIFF
+    assert set(update.weights) == set(page["weights"])
+    assert any(
+        tensor.abs().max() > 0 for tensor in update.weights.values() if tensor.is_floating_point()
+    )
+    assert update.statistics["num_executed_iterations"] > 0
+    assert 0 <= page["metrics"]["val_mean_dice"] <= 1
+    assert list(
+        (three_hospitals / "private" / "eval").iterdir()
+    ), "nothing is written into the bundle"
 
 
 def test_the_table_names_the_whole_protocol() -> None:

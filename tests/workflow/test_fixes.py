@@ -7,7 +7,9 @@ The faulty image lies beside a good one, which goes on.
 
 from __future__ import annotations
 
+import ast
 import gzip
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 pytest.importorskip("pydicom")
 pytest.importorskip("highdicom")
 
+from helpers.checkout import CHECKOUT  # noqa: E402
 from helpers.dicom_series import (  # noqa: E402
     OWN_UIDS,
     SAGITTAL,
@@ -260,3 +263,36 @@ def test_a_fix_of_a_volume_is_followed(tmp_path: Path) -> None:
 
 def test_a_fix_of_a_photograph_is_followed(tmp_path: Path) -> None:
     follow(PICTURES, picture(), photographs, tmp_path / "in", ".png")
+
+
+OTHERS = (
+    # Followed by a test beside this one, or in tests/bundles and tests/cli.
+    "name another (--out, output_dir)|name another one (dataset_dir)|for single views"
+    "|name the folder that holds them|move or rename it|convert it to|give finite numbers|add it"
+    "|use version|give them|only where|name another file, or delete|export the file that"
+    "|use the model's bundle|train first, or name one|leave out what changes it"
+    "|give the values of its"
+    # No fix, or an installation.
+    "|look at the overlay|look at it|the sform is used|pip install|slices are|beside it|start with"
+    "|the bundle's own|--own_values"
+).split("|")
+
+
+def test_every_fix_that_the_room_proposes_is_in_a_table() -> None:
+    words = {
+        word for rows in (SERIES, VOLUMES, PICTURES) for row in rows.values() for word in row[1]
+    }
+    missing = []
+    for file in (CHECKOUT / "monai_fairfl" / "workflow").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name in ("DataError", "ConfigError", "skip", "note"):
+                text = re.sub(r"\{.*?\}", "", ast.unparse(node.args[0]).strip("f'\""))
+                for clause in re.split(r"[;:] ", text)[1:]:
+                    if clause.strip("'\"") and not any(
+                        word in clause for word in (*words, *OTHERS)
+                    ):
+                        missing.append(clause)
+    assert missing == []
