@@ -8,7 +8,7 @@ client gets the request that a federation sends when it ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -62,12 +62,10 @@ def adapt_model(
     out: Path,
     datalist_file: Path,
     *,
-    epochs: int = 10,
-    rate: float = 3e-4,
-    seed: int = 0,
-    device: str = "cpu",
-    config: Sequence[str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    epochs: int,
+    rate: float,
+    device: str,
+    overrides: Mapping[str, Any],
 ) -> Adaptation:
     """Train a model further on one hospital's images, and take it if it gains.
 
@@ -84,9 +82,7 @@ def adapt_model(
         datalist_file: which cases train, validate and test; made in ``out`` where it is missing.
         epochs: of training, at most.
         rate: learning rate.
-        seed: of the training's random numbers.
         device: such as ``"cpu"`` or ``"cuda:0"``.
-        config: training configuration, as of the model's training by default.
         overrides: of the configuration; they win over the values of the recipe.
 
     Raises:
@@ -101,10 +97,10 @@ def adapt_model(
         fault = "has no recipe, which says how it was trained" if recipe is None else "is fused"
         raise ConfigError(f"{model} {fault}: adapt a single model that a training wrote")
     configuration.require_same_bundle(model.name, recipe, bundle_root)
-    files = list(config or recipe.files or TRAIN)
+    files = list(recipe.files or TRAIN)
     untouched = configuration.train_config(bundle_root, {}, files)
     values = values_of(recipe, site, untouched) | values_of_list(datalist_file, untouched)
-    values |= overrides or {}
+    values |= overrides
     cases = cases_of_list(datalist_file, dataset_dir) if datalist_file.is_file() else None
     if values.get("check_data", True):
         check_files(bundle_root, dataset_dir, values, cases)
@@ -114,7 +110,7 @@ def adapt_model(
     names = (*final, *adapted_names.values(), messages.gain_name(ADAPTED), messages.ADAPTED_EPOCHS)
     context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
     request = messages.Measure(site, weights, names, context)
-    request = replace(request, run="adapt", round=0, seed=seed_of(seed, site, 0))
+    request = replace(request, run="adapt", round=0, seed=seed_of(0, site, 0))
     client = bundle_client(
         bundle_root,
         site,

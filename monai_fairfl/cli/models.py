@@ -102,7 +102,7 @@ def adapt(args: argparse.Namespace) -> Answer:
             epochs=args.epochs,
             rate=args.rate,
             device=device,
-            overrides=None if of_run is None else of_run.values,
+            overrides={} if of_run is None else of_run.values,
         )
     lines = []
     for name, title in TITLES.items():
