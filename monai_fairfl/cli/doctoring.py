@@ -153,7 +153,7 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
         findings = [Finding(what, NOTE if args.write_lists else WRONG, str(error))]
     structures = ("disc", "cup") if bundle == FUNDUS else ()
     say("Every file is read ...")
-    found, text = overview(folders, structures, None, notes, root=root)
+    found, text = overview(folders, structures, notes, root)
     findings += [Finding(what, WRONG, problem) for problem in found["problems"]]
     if found["problems"] or not args.write_lists:
         return findings, found, text

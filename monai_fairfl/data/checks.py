@@ -538,10 +538,8 @@ def _named(summary: Mapping[str, Any], labels: Sequence[int]) -> list[str]:
 def overview(
     sites: Mapping[str, StrPath],
     structures: Sequence[str] = (),
-    stereo: bool | None = None,
     noticed: Sequence[str] = (),
     root: StrPath | None = None,
-    **split: Any,
 ) -> tuple[dict[str, Any], str]:
     """Read every file of every site once, and report what each holds.
 
@@ -552,10 +550,8 @@ def overview(
             them.
         structures: names of nested structures whose pixel values are looked for, the outermost
             first.
-        stereo: whether photographs are pairs of views; by their shape where it is not given.
         noticed: notes that the caller already has, such as on folders that are no site.
         root: the folder whose files are counted; ``None``: those of the sites.
-        split: arguments of :func:`~monai_fairfl.data.split_cases`.
 
     Returns:
         For JSON: ``sites`` (see :func:`~monai_fairfl.data.check_cases`, and the number of cases in
@@ -577,13 +573,13 @@ def overview(
         summary = Summary(Path(path), Found("–"), {}, ())
         datalist: dict[str, list[CaseFiles]] = {}
         try:
-            summary = check_cases(path, structures, stereo=stereo, must=False)
+            summary = check_cases(path, structures, must=False)
             if len(sites) > 1:
                 # One hospital's own folder is no name in a federation.
                 safe_name(name, "the name of the hospital's folder")
             if not summary.problems:
                 with warnings_as_notes() as notes_on_split:
-                    datalist = site_datalist(path, None, structures, **split)
+                    datalist = site_datalist(path, None, structures)
                 summary.notes += notes_on_split
         except FairFLError as error:
             summary.problems.append(str(error))
