@@ -24,9 +24,6 @@ from monai_fairfl.utils.arguments import (
 if TYPE_CHECKING:
     from monai_fairfl.messages import Expected, Range
 
-MOST_SAMPLES = 1_000_000
-"""Images of one site in one local epoch, and its cases, that are believed."""
-
 BUFFER_POLICIES = ("aggregation", "samples", "local")
 """How the server averages buffers, see :meth:`monai_fairfl.replies.Replies.average`."""
 
@@ -138,14 +135,14 @@ class RunSettings(Checked):
     unasked: bool = setting(False, "", by=(JOB,))
 
     def __post_init__(self) -> None:
-        from monai_fairfl.messages import Range
+        from monai_fairfl.messages import MOST_CASES, Range
 
         super().__post_init__()
         if self.clients_per_round is not None:
             allowed = f"[{self.min_clients}, inf)"
             check_value("clients_per_round", self.clients_per_round, "int", allowed)
         for client, number in self.samples.items():
-            check_value(f"samples of {client!r}", number, "int", f"[1, {MOST_SAMPLES}]")
+            check_value(f"samples of {client!r}", number, "int", f"[1, {MOST_CASES}]")
         if self.adapt_fuse and not self.adapt_epochs:
             raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
 
