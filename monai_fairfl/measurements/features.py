@@ -249,10 +249,8 @@ def scored_layers(network: nn.Module) -> tuple[str, ...]:
     return tuple(sorted(layers))
 
 
-def network_inputs(
-    engine: SupervisedEvaluator | SupervisedTrainer, most: int = MAX_SAMPLES
-) -> torch.Tensor:
-    """Up to ``most`` images that pass the network when ``engine`` runs over its data.
+def network_inputs(engine: SupervisedEvaluator | SupervisedTrainer) -> torch.Tensor:
+    """Up to :data:`MAX_SAMPLES` images that pass the network when ``engine`` runs over its data.
 
     They are evenly spaced, on the CPU, and the same ones each time. The engine's own loader and
     inferer feed a stand-in for the network, so an image is what the network takes: a slice of a
@@ -292,7 +290,7 @@ def network_inputs(
             if seen % stride == 0:
                 images.append(image.cpu().clone())
             seen += 1
-            if len(images) == 2 * most:
+            if len(images) == 2 * MAX_SAMPLES:
                 images = images[::2]
                 stride *= 2
         # The inferer puts together an output of one channel, which nobody reads.
@@ -304,7 +302,7 @@ def network_inputs(
 
     if not images:
         raise ValueError("no image passed the network: the data list is empty")
-    chosen = torch.linspace(0, len(images) - 1, min(most, len(images))).round().long()
+    chosen = torch.linspace(0, len(images) - 1, min(MAX_SAMPLES, len(images))).round().long()
     return torch.stack([images[i] for i in chosen])
 
 

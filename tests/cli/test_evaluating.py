@@ -22,8 +22,6 @@ from monai_fairfl import read_ledger
 from monai_fairfl.data import site_datalist
 from monai_fairfl.model_files import read_recipe, save_model_file, state_of_file
 
-TABLE = "val_mean_dice_raw.csv"
-
 
 @pytest.fixture
 def data(sites: Path, tmp_path: Path) -> Path:

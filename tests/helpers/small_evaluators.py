@@ -16,9 +16,9 @@ from torch import nn
 class Scaled(nn.Module):
     """A network that multiplies its images by its only weight, ``scale``."""
 
-    def __init__(self, scale: float = 1.0):
+    def __init__(self) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.tensor(scale))
+        self.scale = nn.Parameter(torch.tensor(1.0))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.scale * images
