@@ -21,7 +21,7 @@ from monai_fairfl.cli.choosing import chosen_bundle
 from monai_fairfl.cli.options import keys_given
 from monai_fairfl.cli.running import chosen_files, keys_in, output_into, text_of_report
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run.checkpoint import Schedule
+from monai_fairfl.run.checkpoint import SCHEDULE, Schedule
 from monai_fairfl.strategies.registry import strategy_of
 
 OF_A_RECIPE = ("rounds", "local_epochs", "config", "overrides")
@@ -94,7 +94,7 @@ def _progress(out: Path, rounds: int) -> Iterator[None]:
     def look() -> None:
         known = -1
         while not ended.wait(1):
-            files = [*out.glob("server/*/schedule.json"), *out.glob("kept/server/*/schedule.json")]
+            files = [*out.glob(f"server/*/{SCHEDULE}"), *out.glob(f"kept/server/*/{SCHEDULE}")]
             newest = max(files, key=lambda file: file.stat().st_mtime, default=out)
             done = len(Schedule.read(newest.parent).seconds)
             if done != known:
