@@ -366,8 +366,8 @@ class FairMonaiAlgo(MonaiAlgo):
                 )
         received = self.spec.with_aliases(received)
         state = self._trained(task, {**begin, "local": received}, received, handlers)
-        if "train_loss" in request.measure and counts.value is not None:
-            task.measurements["train_loss"] = counts.value
+        if "train_loss" in request.measure and (loss := counts.value) is not None:
+            task.measurements["train_loss"] = loss
         self._measuring.measure("trained", task, state["local"])
 
         # A round of Ditto's personal model v (Li et al., ICML 2021, Algorithm 1), which begins with

@@ -164,7 +164,7 @@ class Federation:
         self.strategy = strategy
         self.transport = transport
         self.initial = initial
-        self._guards_at_start = tuple(copy.deepcopy(list(guards)))
+        self._guards_at_start = copy.deepcopy(tuple(guards))
         self.run_dir = Path(run_dir)
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", LONGEST_NAME)
         self.recipe = recipe
@@ -455,10 +455,10 @@ class Federation:
                 logger.warning("client %s: its %r does not count: %s", client, name, reason)
         tried.digests.update(stated_digests(arrived))
         notes = self.facts.fix(arrived)
+        due = {name for name in strategy.spec.buffers if name.endswith(STATISTICS)}
         for reply in arrived:
             # Without them the averaged model keeps what it had, unless another client sends some.
-            due = [n for n in strategy.spec.buffers if n.endswith(STATISTICS)]
-            unsent = set(due) & arrived.start(reply).keys() - (reply.buffers or {}).keys()
+            unsent = due & arrived.start(reply).keys() - (reply.buffers or {}).keys()
             if reply.update is not None and unsent:
                 text = f"its reply lacks running statistics, such as {min(unsent)!r}: the average "
                 add_note(notes, reply.client, text + "does without them; send Reply.buffers")
