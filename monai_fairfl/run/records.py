@@ -47,7 +47,7 @@ def opening_record(
         clients: of the run.
         spec: the model's tensors.
         weights: the initial model.
-        settings: of the run, plain JSON, as ``RunSettings.opening`` gives them.
+        settings: of the run that cannot change when it is resumed, plain JSON.
     """
     limited = {}
     if strategy.exchanged.clip_reports is not None:
