@@ -102,7 +102,7 @@ def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
     """The files that ``--recipe``, ``--quick`` and ``--settings`` add to ``federate.json``.
 
     Raises:
-        ConfigError: the bundle has no such recipe or first look.
+        ConfigError: the bundle has no such recipe.
     """
     files = []
     if args.recipe is not None:
