@@ -193,7 +193,7 @@ class Run:
                     for label, value in numbers_by_class(found).items():
                         yield Row(site, number, name, label, value, record["of_round"][name])
             made = {"weight": weights_of_model(record["aggregation"])}
-            if known is None or known.additive is not None:  # else contributions are weights
+            if known is None or known.has_contributions:  # else contributions are weights
                 made["contribution"] = record["contributions"]
             made |= {f"own {name}": of_sites for name, of_sites in record["details"].items()}
             for name, of_sites in made.items():

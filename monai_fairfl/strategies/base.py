@@ -212,10 +212,8 @@ class Strategy(Component, ABC):
     weights_sum_to_one: bool = field(default=True, init=False)
     """Whether the weights of each average sum to one; others are then logged."""
 
-    additive: ClassVar[bool | None] = None
-    """Whether its contributions of several clients can be added up, as shares can; ``None``: they
-    are its weights, and it estimates nobody's contribution.
-    """
+    has_contributions: ClassVar[bool] = False
+    """Whether it estimates contributions; else those of its results are its weights."""
 
     personal: ClassVar[bool] = False
     """Whether clients train a personal model, which nobody else sees and which they would use."""

@@ -51,7 +51,7 @@ class CFFL(Strategy):
     rounds: int = remembered(int)
 
     variants = {"released": {"fade": 0.8}, "paper": {"fade": 0.5}}
-    additive = True
+    has_contributions = True
     requires = frozenset({"local_score"})
     gains_when = {"local_score": "high"}
     min_clients = 2

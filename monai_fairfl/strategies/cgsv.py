@@ -81,7 +81,7 @@ class CGSV(Strategy):
     reputation: Shares = remembered(Shares)  # r, of all clients
     rounds: int = remembered(int)
 
-    additive = True
+    has_contributions = True
     min_clients = 2
 
     def __post_init__(self, *parts: object) -> None:

@@ -58,7 +58,7 @@ class FedCE(Strategy):
     first: Memory = remembered(Memory)
     second: Memory = remembered(Memory)
 
-    additive = True
+    has_contributions = True
     requires = frozenset({"leave_one_out_error"})
     gains_when = {"leave_one_out_error": "high"}
     min_clients = 2

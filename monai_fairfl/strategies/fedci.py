@@ -40,7 +40,7 @@ class FedCI(Strategy):
     contribution: Memory = remembered(Memory)
     rounds: int = remembered(int)
 
-    additive = True
+    has_contributions = True
     requires = frozenset({"score"})
     min_clients = 2
     max_clients = MOST_CLIENTS

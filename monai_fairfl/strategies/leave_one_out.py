@@ -37,7 +37,7 @@ class LeaveOneOut(Strategy):
     drops: Memory = remembered(Memory)  # client -> sum over its rounds
     counts: Memory = remembered(Memory)  # client -> number of its rounds
 
-    additive = True
+    has_contributions = True
     requires = frozenset({"score"})
     min_clients = 2
 

@@ -62,7 +62,7 @@ class ShapFed(Strategy):
     )  # Gamma, of all clients; None: not known
     weight: Shares = remembered(Shares)  # gamma tilde, of all clients
 
-    additive = False
+    has_contributions = True
     min_clients = 2
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
