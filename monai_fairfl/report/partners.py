@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which runs may be compared, and which of them have learnt enough to be judged.
+"""Which runs may be compared, and which of them are full runs of their bundle.
 
 Runs of the same data, the same split and the same seed are compared. Only what the runs record can
 be checked.

@@ -29,9 +29,8 @@ def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
     """The report of runs by themselves.
 
     Tables show one measurement for all finished runs: ``test_score`` where each has one, else
-    ``score``, else the last round's ``global_score``. A run without it shows its last
-    ``global_score`` and is not compared. Runs are compared within their group only, of the same
-    data, split and seed.
+    ``score``. A run without it shows its newest ``global_score`` and is not compared. Runs are
+    compared within their group only, of the same data, split and seed.
 
     Args:
         runs: of :func:`~monai_fairfl.report.collect.load_runs`.
