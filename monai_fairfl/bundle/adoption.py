@@ -23,7 +23,7 @@ from monai_fairfl.bundle.settings import federate_config
 from monai_fairfl.bundle.shipped import TRAIN, copy_bundle
 from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE, listed_cases
 from monai_fairfl.data.image_files import WORKERS
-from monai_fairfl.data.layouts import CaseFiles, all_cases, all_named
+from monai_fairfl.data.layouts import FILES, CaseFiles, all_cases, all_named
 from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.utils.files import write_atomically
 
@@ -329,7 +329,7 @@ def check_listed_site(
         parts = listed_cases(site_dir, bundle_root, config)
     else:
         parts = {"listed": list(cases)}
-    files = [case[name] for case in all_cases(parts) for name in ("image", "label")]
+    files = [case[name] for case in all_cases(parts) for name in FILES]
     with ThreadPoolExecutor(WORKERS) as pool:
         faults = [fault for fault in pool.map(_fault_of, files) if fault]
     if faults:

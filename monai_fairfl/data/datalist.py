@@ -95,8 +95,7 @@ def site_datalist(
     record = json.loads(json.dumps({**bound.kwargs, "patients": None}))
     del record["patients"]
     folder = layouts.folder_of_site(dataset_dir)
-    stated = stated_values(structures, found)
-    known = check_values(values or stated, structures, str(dataset_dir))
+    known = check_values(values or stated_values(structures, found), structures, str(dataset_dir))
     source = dataset_dir
     stored: dict[str, Any] = {}
     if is_new:

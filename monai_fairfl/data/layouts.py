@@ -564,8 +564,8 @@ def sites_at(path: StrPath) -> dict[str, Path]:
     (['alder', 'birch'], ['alder'])
     """
     path = Path(path)
-    found = recognise(path, must=False) if path.is_dir() else Found("nvflare" * path.is_file())
-    is_one = bool(found.layout)
+    found = recognise(path, must=False) if path.is_dir() else Found()
+    is_one = path.is_file() or bool(found.layout)
     # Images without masks beside the folders of sites are no site.
     if found.layout == "saml" and not found.cases:
         is_one = not any(recognise(inner, must=False).layout for inner in folders_in(path))
