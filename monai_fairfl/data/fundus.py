@@ -12,6 +12,7 @@ import torch
 from monai.config import KeysCollection
 from monai.networks.layers import gaussian_1d
 from monai.transforms import Crop, Cropd, MapTransform, Randomizable, Resized
+from monai.utils import ensure_tuple_rep
 from scipy import sparse
 from torch.nn.functional import interpolate
 
@@ -219,7 +220,8 @@ class SmoothResized(Resized):
         keys: of images, C x W x H.
         spatial_size: see ``Resized``.
         size_mode: see ``Resized``.
-        mode: for each key; with ``"bilinear"`` it is smoothed, too.
+        mode: for each key.
+        anti_aliasing: for each key; of no effect where its mode is not ``"bilinear"``.
 
     >>> import torch
     >>> resize = SmoothResized("image", 32, size_mode="longest")
@@ -233,17 +235,20 @@ class SmoothResized(Resized):
         spatial_size: Sequence[int] | int,
         size_mode: str = "all",
         mode: Sequence[str] | str = "bilinear",
+        anti_aliasing: Sequence[bool] | bool = True,
     ) -> None:
         super().__init__(keys, spatial_size, size_mode, mode)
+        wanted = ensure_tuple_rep(anti_aliasing, len(self.keys))
+        self.smooth = [one and mode == "bilinear" for one, mode in zip(wanted, self.mode)]
 
     # A lazy ``Compose`` must carry out what is pending: smoothing needs the pixels.
     requires_current_data = True
 
     def __call__(self, data: Data, lazy: bool | None = None) -> Case:
         d = super().__call__(data, False)
-        for key, mode in self.key_iterator(d, self.mode):
+        for key, smooth in self.key_iterator(d, self.smooth):
             size = d[key].shape[1:]
-            if mode == "bilinear" and any(new < old for new, old in zip(size, data[key].shape[1:])):
+            if smooth and any(new < old for new, old in zip(size, data[key].shape[1:])):
                 image = torch.as_tensor(data[key]).numpy().astype(np.float32)
                 columns, rows = (_matrix(old, new) for old, new in zip(image.shape[1:], size))
                 resized = np.stack([(rows @ (columns @ channel).T).T for channel in image])

@@ -95,7 +95,7 @@ def test_training_and_inference_look_and_preprocess_alike(bundle: Bundle) -> Non
 
 def without_keys(transform: dict[str, Any]) -> dict[str, Any]:
     """A transform without its text and without what depends on which keys it treats."""
-    about_keys = {"keys", "mode", "_desc_"}
+    about_keys = {"keys", "mode", "anti_aliasing", "_desc_"}
     return {name: value for name, value in transform.items() if name not in about_keys}
 
 
