@@ -138,12 +138,12 @@ class BundleFederation(Observer):
         self.folders = {name: self.run_dir / name for name in self.names}
         if len(self.names) == 1:
             self.folders = {self.names[0]: self.run_dir}
-        if settings.trained_alone is not None and not settings.adapt_epochs:
-            raise ConfigError(f"trained_alone {settings.trained_alone} needs adapt_epochs")
         # The folder of the candidates that sites trained alone; None: there are none.
         self.trained_alone: Path | None = None
         alone = [one.name for one in self.strategies if isinstance(one, Standalone)]
-        if settings.adapt_epochs and settings.trained_alone is not None:
+        if settings.trained_alone is not None:
+            if not settings.adapt_epochs:
+                raise ConfigError(f"trained_alone {settings.trained_alone} needs adapt_epochs")
             self.trained_alone = Path(settings.trained_alone)
         elif settings.adapt_epochs and alone and len(self.names) > 1:
             self.trained_alone = self.folders[alone[0]] / "models"
