@@ -48,15 +48,15 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
     Raises:
         FairFLError: naming the setting or the folder, and the fix.
     """
-    settings, updates = runs.settings, runs.settings.record_updates
+    settings = runs.settings
     resuming.check_folder(runs.run_dir, runs.names, settings.resume)
     resuming.check_checkpoints(runs.folders.values())
-    updates = updates or any(valuation.needs_updates for valuation in runs.valuations)
+    values_updates = any(valuation.needs_updates for valuation in runs.valuations)
     weights, spec = runs.first_model()
     for strategy in runs.strategies:
         folder = runs.folders[strategy.name]
         records = resuming.records_of(folder)
-        if updates and records:
+        if records and (settings.record_updates or values_updates):
             check_recorded(folder)
         if settings.adapt_epochs and records and records[-1]["kind"] == "end":
             adapted = any(CANDIDATES[0] in models for models in records[-1]["scores"].values())
@@ -70,9 +70,9 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
         size = models * sum(tensor.nbytes for tensor in weights.values())
         logger.warning("The updates of all rounds take at most %.2g GB.", size / 1e9)
 
-    used = [runs.run_dir / name for name in resuming.compared(runs.run_dir, runs.names)]
-    if resuming.records_of(runs.run_dir):
-        used = [runs.run_dir]
+    used = [runs.run_dir]
+    if not resuming.records_of(runs.run_dir):
+        used = [runs.run_dir / name for name in resuming.compared(runs.run_dir, runs.names)]
     if used:
         resuming.check_training(runs.run_dir, runs.config, list(runs.sites))
         guards = names_of_guards(runs.guards)

@@ -19,14 +19,14 @@ from monai_fairfl.bundle import checks, configuration
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.settings import TRAINS, Settings, SiteSettings, rows_of
 from monai_fairfl.bundle.site import (
-    OF_FILES,
     bundle_client,
     chosen_sites,
     closing_measurements,
     listed_cases,
+    settings_of_check,
 )
 from monai_fairfl.bundle.trainings import Jobs, Training, deal_out, failure_of, show_text
-from monai_fairfl.data.checks import check_cases, notes_on_parts
+from monai_fairfl.data.checks import notes_on_parts
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FederationError
 from monai_fairfl.guards.registry import config_of, guards_of
@@ -138,12 +138,12 @@ class BundleFederation(Observer):
         self.folders = {name: self.run_dir / name for name in self.names}
         if len(self.names) == 1:
             self.folders = {self.names[0]: self.run_dir}
-        if settings.trained_alone is not None and not settings.adapt_epochs:
-            raise ConfigError(f"trained_alone {settings.trained_alone} needs adapt_epochs")
         # The folder of the candidates that sites trained alone; None: there are none.
         self.trained_alone: Path | None = None
         alone = [one.name for one in self.strategies if isinstance(one, Standalone)]
-        if settings.adapt_epochs and settings.trained_alone is not None:
+        if settings.trained_alone is not None:
+            if not settings.adapt_epochs:
+                raise ConfigError(f"trained_alone {settings.trained_alone} needs adapt_epochs")
             self.trained_alone = Path(settings.trained_alone)
         elif settings.adapt_epochs and alone and len(self.names) > 1:
             self.trained_alone = self.folders[alone[0]] / "models"
@@ -285,10 +285,7 @@ class BundleFederation(Observer):
             calls = {}
             for name, folder in self.sites.items():
                 own = self.of_sites[name].overrides
-                given = {key: own[key] for key in OF_FILES if own.get(key) is not None}
-                # A check of somebody else's may not take it.
-                if "size" in own and getattr(settings.check, "func", settings.check) is check_cases:
-                    given["size"] = own["size"]
+                given = settings_of_check(settings.check, own, own)
                 calls[name] = partial(settings.check, str(folder), **given)
             found = checks.check_sites(self.sites, calls, settings.sites_root)
             for name, summary in found.items():

@@ -67,9 +67,8 @@ def locate_bundle(bundle: str) -> Path:
     ...
     monai_fairfl.errors.ConfigError: bundle '/nowhere' is neither a folder with configs/ here ...
     """
-    root = HOME / bundle
-    if not (root / "configs").is_dir():
-        root = Path(bundle).absolute()
+    # A path such as ./NAME or NAME/ is one's own bundle, of whatever name.
+    root = HOME / bundle if bundle in bundle_names() else Path(bundle).absolute()
     if not (root / "configs").is_dir():
         raise ConfigError(
             f"bundle {bundle!r} is neither a folder with configs/ here nor one of {bundle_names()}"

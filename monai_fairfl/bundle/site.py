@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -166,15 +166,28 @@ def check_files(
     check = parser.get_parsed_content("check", default=None)
     if check is None:
         return
-    known = [name for name in OF_FILES if overrides.get(name) is not None]
-    given: dict[str, Any] = {name: overrides[name] for name in known}
+    given = settings_of_check(check, overrides, model)
     if cases is not None:
         given["cases"] = cases
-    # A check of somebody else's may not take these.
-    if getattr(check, "func", check) is check_cases:
-        seen = {key: model[key] for key in ("field_of_view", "size") if key in model}
-        given = {**seen, **given}
     check(str(dataset_dir), **given)
+
+
+def settings_of_check(
+    check: Callable[..., Any], overrides: Mapping[str, Any], model: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a check of a site's files must know of the training, and of the model that sees them.
+
+    Args:
+        check: the function.
+        overrides: of the training configuration; they win over the values of the model.
+        model: values with which it sees a slice.
+    """
+    # A check of somebody else's may not take these.
+    seen = ("field_of_view", "size") if getattr(check, "func", check) is check_cases else ()
+    given: dict[str, Any] = {}
+    for names, values in ((seen, model), (OF_FILES, overrides)):
+        given |= {name: values[name] for name in names if values.get(name) is not None}
+    return given
 
 
 def listed_cases(

@@ -62,8 +62,8 @@ class Jobs:
 
     Args:
         number: runs or sites that work at a time, each in a worker process; 1: one after the other
-            in this process; ``"auto"``: on CPUs as many as cores and memory allow, on
-            GPUs one for each.
+            in this process; ``"auto"``: on CPUs as many as cores and memory allow, on GPUs one for
+            each.
         devices: worker 0 takes the first, worker 1 the second, and so on, in turn.
         threads: torch threads of each worker.
 

@@ -192,10 +192,8 @@ def check_value(called: str, value: Any, kind: str, allowed: Any = None) -> Any:
     else:
         least, most = map(float, allowed[1:-1].split(","))
         is_whole_kind = kind.startswith("int")
-        is_number = isinstance(value, int if is_whole_kind else Real) and not isinstance(
-            value, bool
-        )
-        holds = is_number and least <= value <= most
+        holds = is_whole(value) if is_whole_kind else isinstance(value, Real)
+        holds = holds and not isinstance(value, bool) and least <= value <= most
         # A round bracket leaves its end out.
         holds = holds and (allowed[0] == "[" or value != least)
         holds = holds and (allowed[-1] == "]" or value != most)

@@ -13,10 +13,9 @@ import json
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -720,19 +719,6 @@ class Retraining(RunValuation):
             raise ConfigError(
                 f"valuation {self.name}: {strategy.name} {problem}: leave out strategy (FedAvg)"
             )
-
-    def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
-        """The coalitions that are trained whatever is measured on the way; largest first.
-
-        Those of a sampling method follow from its sampling.
-
-        >>> [sorted(coalition) for coalition in Retraining().trainings("AB")]
-        [['A', 'B'], ['A'], ['B']]
-        """
-        smallest = {"leave_one_out": len(clients) - 1, "exact": 1}
-        for size in range(len(clients), 0, -1):
-            if size >= smallest.get(self.method, math.inf):
-                yield from map(frozenset, combinations(sorted(clients), size))
 
     def stored(self, run: FinishedRun) -> tuple[Path, str]:
         """As :meth:`RunValuation.stored`."""

@@ -13,6 +13,8 @@ import pytest
 from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 from monai.bundle import verify_metadata, verify_net_in_out
 
+from monai_fairfl.bundle.shipped import copy_bundle, locate_bundle
+
 SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
 # Of meta_schema_20240725.json, https://project-monai.github.io/schema/ (Apache License 2.0).
 REQUIRED_BY_THE_OFFICIAL_SCHEMA = {
@@ -28,6 +30,16 @@ REQUIRED_OF_A_TENSOR = {
 def test_both_bundles_are_tested_here() -> None:
     names = sorted(folder.parent.name for folder in (ROOT / "bundles").glob("*/configs"))
     assert sorted(bundle.name for bundle in BUNDLES) == names
+
+
+def test_a_path_is_ones_own_bundle_also_under_the_name_of_a_shipped_one(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_bundle(bundle.root, tmp_path / bundle.name)
+    monkeypatch.chdir(tmp_path)
+    assert locate_bundle(bundle.name) == bundle.root
+    # Shells complete the name of a folder so.
+    assert locate_bundle(f"{bundle.name}/") == tmp_path / bundle.name
 
 
 # --- MONAI's and its model zoo's checks
