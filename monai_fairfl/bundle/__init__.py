@@ -3,7 +3,7 @@
 """A federation of a bundle's sites: settings, checks before the start, each site's client.
 
 The names are ``BundleFederation``, ``SiteSettings``, ``bundle_client``, ``check_config``,
-``find_bundle`` and ``initial_model``.
+``copy_bundle``, ``find_bundle``, ``initial_model`` and ``locate_bundle``.
 """
 
 import lazy_loader

@@ -13,7 +13,7 @@ import pytest
 from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 from monai.bundle import verify_metadata, verify_net_in_out
 
-from monai_fairfl.bundle.shipped import copy_bundle, locate_bundle
+from monai_fairfl.bundle import copy_bundle, locate_bundle
 
 SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
 # Of meta_schema_20240725.json, https://project-monai.github.io/schema/ (Apache License 2.0).

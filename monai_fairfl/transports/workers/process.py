@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -90,7 +91,12 @@ class Worker:
         modules = {one.__module__ for one in functions if not isinstance(one, str)}
         self.process = prepare().Process(target=_serve, args=(theirs, settings, modules))
         with _undisturbed():
-            self.process.start()
+            try:
+                self.process.start()
+            except (ConnectionError, EOFError):
+                # What forks workers was killed a moment ago, and the system does not say so yet.
+                time.sleep(1)
+                self.process.start()
         theirs.close()
         # Else Python would wait for the process when this one exits.
         atexit.register(self.end)
