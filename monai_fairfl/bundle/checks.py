@@ -175,7 +175,7 @@ def check_strategies(
 
 def check_sites(
     sites: Mapping[str, Path], calls: Mapping[str, Callable[[], Any]], root: str | Path
-) -> dict[str, checks.Summary]:
+) -> tuple[dict[str, checks.Summary], dict[str, str]]:
     """Check every site's data and report all problems of all sites at once.
 
     What a look at all sites shows, such as an image that two of them have, is a warning.
@@ -186,13 +186,15 @@ def check_sites(
         root: the folder whose files are counted beside those of sites elsewhere.
 
     Returns:
-        Site -> what was found, where its check is :func:`~monai_fairfl.data.check_cases`.
+        Site -> what was found, where its check is :func:`~monai_fairfl.data.check_cases`; and
+        path of each image that is not used -> why.
 
     Raises:
         DataError: naming each site, file and fix.
     """
     problems = []
     summaries = {}
+    refused: dict[str, str] = {}
     for name, check in calls.items():
         try:
             found = check()
@@ -207,10 +209,11 @@ def check_sites(
         # A data list is no folder, and where each site has its own, there may be none of all.
         roots = [path for path in (Path(root), *sites.values()) if path.is_dir()]
         files = checks.sorted_out(roots, summaries.values())
+        refused = files["refused"]
         logger.info("%s: %s", root, count_of_files(files))
     # The check of a site has named the copies within it.
     named = [n for name in summaries for n in checks.notes_on_sites({name: summaries[name]})]
     for note in checks.notes_on_sites(summaries):
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)
-    return summaries
+    return summaries, refused

@@ -152,9 +152,10 @@ class Comparison:
         checked = self._checked() if len(done) < len(self.cells) else {}
         # The plan goes first: a folder without one holds nothing of a comparison.
         write_atomically(self.out / PLAN, f"{json.dumps(plan, indent=4)}\n".encode())
-        shared = private_folder(self.out / "datalists")
+        private_folder(self.out / "datalists")
         for folder, federation in checked.items():
-            for file, content in resuming.files_to_write(shared, federation.digests).items():
+            files = resuming.files_to_write(self.out, federation.digests, federation.data)
+            for file, content in files.items():
                 write_atomically(file, content)
             for site in federation.sites:
                 if not (folder / f"{site}.json").exists():

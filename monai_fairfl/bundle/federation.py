@@ -8,6 +8,7 @@ import copy
 import hashlib
 import json
 import logging
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from monai_fairfl.bundle.site import (
     settings_of_check,
 )
 from monai_fairfl.bundle.trainings import Jobs, Training, deal_out, failure_of, show_text
-from monai_fairfl.data.checks import notes_on_parts
+from monai_fairfl.data.checks import FIELD_OF_VIEW, LEAST_SEEN, notes_on_parts
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FederationError
 from monai_fairfl.guards.registry import config_of, guards_of
@@ -104,6 +105,8 @@ class BundleFederation(Observer):
     """What was asked for, which a resumed run compares (``resuming.check_training``)."""
     digests: dict[str, list[str]]
     """Site -> digests of its cases, which only the check of its files knows."""
+    data: dict[str, Any]
+    """Site -> what else this check found, as ``data.json`` has it."""
 
     def __init__(
         self,
@@ -280,18 +283,31 @@ class BundleFederation(Observer):
         used = checks.check_run_dir(self)
 
         # Each site's images can be read, are those of the runs that go on, and are enough.
-        self.digests = {}
+        self.digests, self.data = {}, {}
         if settings.check is not None:
             calls = {}
             for name, folder in self.sites.items():
                 own = self.of_sites[name].overrides
                 given = settings_of_check(settings.check, own, own)
                 calls[name] = partial(settings.check, str(folder), **given)
-            found = checks.check_sites(self.sites, calls, settings.sites_root)
+            found, refused = checks.check_sites(self.sites, calls, settings.sites_root)
             for name, summary in found.items():
                 self.digests[name] = [case.digest for case in summary.sound]
-                for note in notes_on_parts(summary, self.listed(name)):
+                folder = Path(os.path.abspath(summary.folder))
+                own = {p: why for p, why in refused.items() if Path(p).is_relative_to(folder)}
+                seen = [case.label.seen for case in summary.sound if case.label.seen < LEAST_SEEN]
+                notes = notes_on_parts(summary, self.listed(name))
+                for note in notes:
                     warnings.warn(note, DataWarning, stacklevel=2)
+                self.data[name] = {
+                    "cases": len(summary.sound),
+                    "refused": own,
+                    "notes": summary.notes + notes,
+                    # Masks that lie partly beside what the network sees, and the least share seen.
+                    "outside": len(seen),
+                    "least_seen": min(seen, default=1),
+                    "field_of_view": calls[name].keywords.get("field_of_view", FIELD_OF_VIEW),
+                }
         if used:
             resuming.require_same_cases(self.run_dir / "datalists", self.digests)
         for name, file in self.datalists.items():
@@ -481,7 +497,7 @@ class BundleFederation(Observer):
         if settings.guards is not None:
             keys["guards"] = config_of(self.guards)
         config = {**self.config, "keys": keys}
-        files = resuming.files_to_write(self.run_dir / "datalists", self.digests)
+        files = resuming.files_to_write(self.run_dir, self.digests, self.data)
         files[self.run_dir / resuming.SETTINGS] = json.dumps(config, indent=4, default=str).encode()
         for file, content in files.items():
             # Other runs may be about to read a file that is there already.

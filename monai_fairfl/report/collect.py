@@ -22,7 +22,7 @@ from monai_fairfl.messages import is_plain_estimate
 from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
-from monai_fairfl.run.resuming import read_digests, recorded_config
+from monai_fairfl.run.resuming import DATA, read_digests, recorded_config
 from monai_fairfl.strategies.registry import shipped
 from monai_fairfl.utils.arguments import one_or_several
 from monai_fairfl.utils.files import distinct_names
@@ -121,6 +121,8 @@ class Run:
             of several files, one per channel, has a line for each.
         digests: site -> digests of its cases.
         schedule: for how many rounds it was planned, and how long they took.
+        data: site -> what the check of its files found before the training, where that was done on
+            this machine.
     """
 
     path: Path
@@ -134,6 +136,7 @@ class Run:
     split: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     digests: Mapping[str, frozenset[str]] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def strategy(self) -> str:
@@ -439,6 +442,7 @@ def read_run(path: str | Path) -> Run:
         split=_read_splits(folder / "datalists"),
         digests=read_digests(folder / "datalists"),
         schedule=Schedule.read(path),
+        data=recorded_config(folder, DATA),
     )
 
 

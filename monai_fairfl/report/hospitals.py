@@ -143,8 +143,17 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
         if found["not_judged"]:
             reasons.setdefault(found["not_judged"], []).append(name)
     lines = [f"{', '.join(names)}: {why}." for why, names in reasons.items()]
-    what = "This is a first look: no hospital is called better, worse or left behind."
-    return [what, *lines] if lines else []
+    if not lines:
+        return []
+    first = next(iter(report["strategies"].values()))
+    data = {site: found["data"] for site, found in first["sites"].items() if found["data"]}
+    if data:
+        cases = [f"{site} {count_words(of['cases'], 'case')}" for site, of in data.items()]
+        lines.append(f"Data: {count_words(len(data), 'hospital')}, {', '.join(cases)}.")
+    for site, of_site in data.items():
+        for why, number in of_site["refused"].items():
+            lines.append(f"{site}: {count_words(number, 'image')} not used, {why}.")
+    return ["This is a first look: no hospital is called better, worse or left behind.", *lines]
 
 
 def cases_to_tell(value: float, stderr: float, n: int) -> int | None:
@@ -199,6 +208,14 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
     if len(missed) > often:
         rounds = f"{len(missed)} of {strategy['rounds_of_runs']} rounds"
         yield f"Find out why {site} was missing in {rounds}"
+
+    data = result["data"]
+    if data and data["outside"] and VERDICTS[verdict][1] != "good":
+        yield (
+            f"Set a field_of_view above {data['field_of_view']:g}, or crop its volumes: the organ "
+            f"leaves it in {data['outside']} of {data['cases']} cases, and in one "
+            f"{data['least_seen']:.0%} of it is seen"
+        )
 
     # What the verdict asks for; that nothing is judged is said once, at the top.
     cases = CASES_OF[strategy["measurement"]]

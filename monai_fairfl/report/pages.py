@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report import collect, hospitals, scores
 from monai_fairfl.report.collect import Case, Run
 from monai_fairfl.report.events import grouped
+from monai_fairfl.report.partners import seconds_of_full_run
 from monai_fairfl.report.plots import dots, lines, points
 from monai_fairfl.utils.files import safe_name, write_atomically
 
@@ -104,6 +106,7 @@ def render(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
         files=file_names(report["sites"]),
         chart=chart,
         figures=_figures(report, runs),
+        full_time=timedelta(seconds=round(sum(map(seconds_of_full_run, runs)))),
         events=grouped(report["events"]),
         free_riding=grouped(report["free_riding"]),
     )

@@ -9,6 +9,7 @@ be checked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -130,3 +131,16 @@ def why_not_full(run: Run) -> str | None:
     if run.end is None or len(run.rounds) * local_epochs < full.epochs:
         return f"it has {len(run.rounds)} of {rounds} rounds"
     return None
+
+
+def seconds_of_full_run(run: Run) -> float:
+    """How long a full run takes at the pace of this shorter one; 0 where that is not known."""
+    seconds = run.schedule.seconds.values()
+    try:
+        full = FullRun.read(run.config.get("full_run"))
+    except ConfigError:
+        return 0
+    epochs = run.config.get("local_epochs")
+    if full is None or not epochs or not seconds or len(run.rounds) * epochs >= full.epochs:
+        return 0
+    return median(seconds) / epochs * full.epochs

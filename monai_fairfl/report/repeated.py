@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,6 +23,7 @@ from monai_fairfl.report.partners import CLOSING
 from monai_fairfl.report.scores import CASES_OF, Entry
 from monai_fairfl.report.summary import find_references, summarise
 from monai_fairfl.report.write import CASE_COLUMNS, case_rows, write_files
+from monai_fairfl.run.resuming import DATA, recorded_config
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
@@ -68,7 +69,8 @@ def write_comparison(
     if not runs:
         words = "; ".join(f"{name}: {reason}" for name, reason in (failed or {}).items())
         raise FederationError(f"nothing can be compared, because no training finished: {words}")
-    trainings = load_runs(runs)
+    data = recorded_config(out, DATA)
+    trainings = [replace(run, data=data) for run in load_runs(runs)]
     warnings: list[str] = []
     rows = case_rows(trainings, warnings) or []
     write_atomically(out / "cases.csv", csv_text(CASE_COLUMNS, rows).encode(errors="replace"))

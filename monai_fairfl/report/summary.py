@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -164,6 +165,7 @@ def _site_result(entry: Entry, site: str, judged: bool) -> dict[str, Any]:
     """What a strategy gives a site; ``None`` where it is not known."""
     gain = scores.difference(entry, entry.alone, site)
     single = len(entry.runs) == 1
+    data = entry.run.data.get(site)
     behind = judged and not entry.run.is_standalone and scores.left_behind(site, entry.scores, gain)
     return {
         "score": _plain(entry.scores.get(site)),
@@ -172,6 +174,8 @@ def _site_result(entry: Entry, site: str, judged: bool) -> dict[str, Any]:
         "last_mile": _last_mile(entry, site) if single else None,
         "against_fedavg": scores.difference(entry, entry.fedavg, site),
         "boundary": _plain(entry.run.closing(site, "test_hd95")) if single else None,
+        # Names of files stay in data.json.
+        "data": data and {**data, "refused": Counter(data["refused"].values()), "notes": None},
     }
 
 

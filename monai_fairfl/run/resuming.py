@@ -33,6 +33,9 @@ PLAIN = ("bundle", "config", "local_epochs", "amp")
 SCORING = ("evaluate.json", "federated_evaluate.json")
 """Files of a bundle that say how its test cases are scored."""
 
+DATA = "data.json"
+"""File of a run or a comparison on one machine: what the check of the sites' files found."""
+
 DIGESTS = ".digests"
 """End of the name of a site's file beside its data list: a line for each case, which names none.
 
@@ -229,17 +232,22 @@ def check_same(
 # ---- digests of cases: they show that images or labels changed since a run was begun
 
 
-def files_to_write(datalists: Path, digests: Mapping[str, Sequence[str]]) -> dict[Path, bytes]:
-    """File of each site -> its content.
+def files_to_write(
+    run_dir: Path, digests: Mapping[str, Sequence[str]], data: Mapping[str, Any]
+) -> dict[Path, bytes]:
+    """The files of what a check found -> their content; that of a run's beginning stays.
 
     Args:
-        datalists: folder of the data lists.
+        run_dir: of the run or comparison.
         digests: site -> digest of each of its cases.
+        data: for :data:`DATA`.
     """
     files = {}
+    if data and not (run_dir / DATA).exists():
+        files[run_dir / DATA] = json.dumps(data, indent=4).encode()
     for site, of_site in digests.items():
         content = "".join(f"{digest}\n" for digest in sorted(of_site))
-        files[datalists / f"{site}{DIGESTS}"] = content.encode()
+        files[run_dir / "datalists" / f"{site}{DIGESTS}"] = content.encode()
     return files
 
 
