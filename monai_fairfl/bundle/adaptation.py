@@ -20,7 +20,7 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client, check_files, closing_measurements
 from monai_fairfl.data.datalist import cases_of_list, settings_of_split
-from monai_fairfl.data.layouts import name_of_site
+from monai_fairfl.data.layouts import name_and_folder
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files import recipe as recipes
 from monai_fairfl.utils.tensors import seed_of
@@ -90,7 +90,7 @@ def adapt_model(
             configuration is not at hand, or the bundle has no evaluator.
         DataError: when files of the hospital are at fault.
     """
-    site = name_of_site(dataset_dir)
+    site = name_and_folder(dataset_dir)[0]
     recipe = recipe_of_training(model)
     weights = recipes.state_of_file(model)
     if recipe is None or recipes.num_members(weights):

@@ -22,7 +22,7 @@ from monai_fairfl.bundle.site import OF_FILES, check_files
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
 from monai_fairfl.cli.running import run_line, written_overlay
 from monai_fairfl.data.datalist import cases_of_list
-from monai_fairfl.data.layouts import FILES, find, folder_of_site, sites_at
+from monai_fairfl.data.layouts import FILES, find_cases, name_and_folder, sites_at
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
@@ -188,9 +188,9 @@ def evaluate(args: argparse.Namespace) -> Answer:
 
 def _all_cases(hospital: Path, lists: Path, site: str) -> Cases:
     """All cases of a hospital of which no run is known, in a new list."""
-    begin = folder_of_site(hospital)
+    begin = name_and_folder(hospital)[1]
     listed = []
-    for case in find(hospital).cases:
+    for case in find_cases(hospital):
         files = {name: os.path.relpath(case[name], begin) for name in FILES}
         listed.append(case | files)
     parts = {"training": [], "validation": [], "testing": listed}

@@ -17,7 +17,7 @@ from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folde
 from monai_fairfl.cli.engines import export_job
 from monai_fairfl.cli.evaluating import find_model, model_file, site_of_run, training_words
 from monai_fairfl.cli.running import output_into, run_line, written_overlay
-from monai_fairfl.data.layouts import name_of_site
+from monai_fairfl.data.layouts import name_and_folder
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json, value_of
 from monai_fairfl.model_files.recipe import read_recipe
@@ -84,7 +84,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     device = args.device or best_device()
     model, bundle, _ = find_model(args.model, args.bundle, device)
     hospital = Path(args.folder).absolute()
-    name = name_of_site(hospital)
+    name = name_and_folder(hospital)[0]
     out = out_folder(args.out, f"adapt-{name}", new=True)
     of_run = site_of_run(model, name)
     datalist, split = out / "datalist.json", "a new one"

@@ -24,7 +24,7 @@ import numpy as np
 
 from monai_fairfl.data import image_files as files
 from monai_fairfl.data import layouts
-from monai_fairfl.data.datalist import check_values, site_datalist, stated_values
+from monai_fairfl.data.datalist import site_datalist, values_of
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.image_files import files_under, is_lossy
 from monai_fairfl.data.layouts import CaseFiles, Found, StrPath, Values, few
@@ -138,7 +138,8 @@ class Summary(dict[str, Any]):
     def __init__(
         self, site: Path, found: Found, values: Values, cases: Sequence[CaseFacts]
     ) -> None:
-        self.folder, self.sound = layouts.folder_of_site(site), cases
+        name, self.folder = layouts.name_and_folder(site)
+        self.sound = cases
         self.refused: dict[str, str] = {}
         self.problems, self.notes = list(found.problems), list[str]()
         lines = []
@@ -149,7 +150,7 @@ class Summary(dict[str, Any]):
             line |= {"shape": [*case.image.shape], "spacing": sizes}
             lines.append(line | {"labels": [*case.label.labels], "is_labelled": case.is_labelled})
         labels = sorted({label for case in self.sound for label in case.label.labels})
-        super().__init__(site=layouts.name_of_site(site), layout=found.layout, num_cases=len(lines))
+        super().__init__(site=name, layout=found.layout, num_cases=len(lines))
         self.update(labels=labels, names=found.labels, values=values, cases=lines)
 
 
@@ -442,8 +443,7 @@ def check_cases(
         found = layouts.recognise(site)
     else:
         found = Found("data list", cases, labels=layouts.described_labels(site))
-    stated = stated_values(structures, found)
-    known = check_values(values or stated, structures, str(site))
+    known = values_of(structures, found, values, site) if structures or values else {}
     organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
 
     def look(case: CaseFiles) -> CaseFacts | str:
@@ -457,7 +457,8 @@ def check_cases(
             return str(error)
         image, label = facts
         of_case = case.get("values", known)
-        for fault in _faults(image, label, found.labels, of_case != stated, structures):
+        by_hand = bool(values) or of_case != known
+        for fault in _faults(image, label, found.labels, by_hand, structures):
             return fault
         drawn = (of_case or organs).values()
         is_labelled = bool(label.values_in(*drawn) if drawn else [*filter(None, label.labels)])

@@ -88,14 +88,16 @@ def site_datalist(
     is_new = file is None or not Path(file).exists()
     if found is None:
         # The files of a list made by hand may be in no layout. Of other lists the check reports it.
-        found = layouts.find(dataset_dir) if is_new else layouts.recognise(dataset_dir, must=False)
+        found = layouts.recognise(dataset_dir, must=is_new)
+    if is_new and found.problems:
+        raise DataError(layouts.all_named(found.problems))
     bound = inspect.signature(split_cases).bind([], **split)
     bound.apply_defaults()
     # Tuples become lists, as they are when a list is read.
     record = json.loads(json.dumps({**bound.kwargs, "patients": None}))
     del record["patients"]
-    folder = layouts.folder_of_site(dataset_dir)
-    known = check_values(values or stated_values(structures, found), structures, str(dataset_dir))
+    folder = layouts.name_and_folder(dataset_dir)[1]
+    known = values_of(structures, found, values, dataset_dir) if structures or values else {}
     source = dataset_dir
     stored: dict[str, Any] = {}
     if is_new:
@@ -127,7 +129,8 @@ def site_datalist(
         for image, times in Counter(case["image"] for case in parts[part]).items():
             if times > 1:
                 raise DataError(f"{source} lists {image} {times} times under {part}. Keep one.")
-    warn_of_shared(parts, found.patients, source)
+    if found.parts or not is_new:
+        warn_of_shared(parts, found.patients, source)
     # Each case has the values of its structures.
     for case in layouts.all_cases(parts) if known else ():
         if (values or stored) and case.get("values", known) != known:
@@ -206,7 +209,7 @@ def listed_datalist(
         found = Found("data list", sorted(cases.values(), key=BY_IMAGE), own_parts, patients)
     else:
         try:
-            found = layouts.find(folder)
+            found = layouts.recognise(folder)
         except DataError as error:
             fault = f"{folder}: none of the cases of the bundle's lists is there"
             raise DataError(f"{fault}. {error}") from error
@@ -263,7 +266,7 @@ def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
                 files = {name: os.path.normpath(folder / case[name]) for name in FILES}
                 parts[part].append(case | files)
                 if "values" in case:
-                    check_values(case["values"], (), str(file))
+                    values_of((), Found(), case["values"], file)
         return parts, content.get("split") or {}
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
@@ -283,7 +286,7 @@ def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -
     Raises:
         DataError: the file is no data list.
     """
-    content = _read(file, layouts.folder_of_site(dataset_dir))[0]
+    content = _read(file, layouts.name_and_folder(dataset_dir)[1])[0]
     return layouts.all_cases({part: content[part] for part in parts})
 
 
@@ -310,8 +313,13 @@ def settings_of_split(file: Path) -> dict[str, Any]:
 # Pixel values of structures
 
 
-def stated_values(structures: Sequence[str], found: Found) -> Values:
-    """The pixel values of structures by a site's ``dataset.json`` or layout.
+def values_of(
+    structures: Sequence[str],
+    found: Found,
+    given: Mapping[str, Sequence[int]] | None = None,
+    site: object = "",
+) -> Values:
+    """The pixel values of structures: as a user gives them, else by ``dataset.json`` or layout.
 
     Where these name none of them, masks have two values, and the outermost structure is what is
     above the background. No mask is read.
@@ -319,33 +327,26 @@ def stated_values(structures: Sequence[str], found: Found) -> Values:
     Args:
         structures: names, the outermost first, in any case of letters.
         found: the site's cases, and what each value means.
-
-    >>> labels = {"background": [0, 0], "Disc": [1, 2], "Cup": [2, 2]}
-    >>> stated_values(["disc", "cup"], Found(labels=labels))
-    {'disc': [1, 2], 'cup': [2, 2]}
-    >>> stated_values(["disc", "cup"], Found(cases=[{"label": "7.png"}]))
-    {'disc': [1, 65535]}
-    """
-    stated = {name.lower(): bounds for name, bounds in found.labels.items()}
-    known = {name: stated[name.lower()] for name in structures if name.lower() in stated}
-    if known or not structures:
-        return known
-    has_noise = any(is_lossy(case["label"]) for case in found.cases)
-    return {structures[0]: ABOVE_NOISE if has_noise else ABOVE_BACKGROUND}
-
-
-def check_values(
-    values: Mapping[str, Sequence[int]], structures: Sequence[str], site: str = ""
-) -> Values:
-    """Check values given by hand, and convert them to what a data list stores.
+        given: structure -> lowest and highest value.
+        site: for errors.
 
     Raises:
         DataError: a name that is no structure, no interval of whole pixel values, or an interval
             that does not hold that of the structure within.
 
-    >>> check_values({"disc": (1, 2)}, ["disc", "cup"])
-    {'disc': [1, 2]}
+    >>> labels = {"background": [0, 0], "Disc": [1, 2], "Cup": [2, 2]}
+    >>> values_of(["disc", "cup"], Found(labels=labels))
+    {'disc': [1, 2], 'cup': [2, 2]}
+    >>> values_of(["disc", "cup"], Found(cases=[{"label": "7.png"}]))
+    {'disc': [1, 65535]}
     """
+    values = dict(given or {})
+    if not values:
+        stated = {name.lower(): bounds for name, bounds in found.labels.items()}
+        values = {name: stated[name.lower()] for name in structures if name.lower() in stated}
+    if structures and not values:
+        has_noise = any(is_lossy(case["label"]) for case in found.cases)
+        values = {structures[0]: ABOVE_NOISE if has_noise else ABOVE_BACKGROUND}
     for name, bounds in values.items():
         if structures and name not in structures:
             raise DataError(f"{site}: values name {name!r}. Use the names {list(structures)}.")

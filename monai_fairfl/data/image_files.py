@@ -83,50 +83,43 @@ def is_lossy(path: str | Path) -> bool:
     return str(path).lower().endswith((".jpg", ".jpeg"))
 
 
-def is_dicom(path: Path) -> bool:
-    """Whether a file is DICOM by its name or by how it begins, or may be and cannot be read.
+def kind_of_image(path: Path) -> str:
+    """The ending of an image's name in capitals, also of a kind that is not read here.
 
-    It has the prefix (PS3.10, 7.1), or it begins as a data set without it and its name has no
-    ending, or a number as in UIDs: archives export files such as ``IM0001`` or ``1.2.840.113``.
+    ``DICOM`` of a file that is such by its name or by how it begins, or may be and cannot be read:
+    it has the prefix (PS3.10, 7.1), or it begins as a data set without it and its name has no
+    ending, or a number as in UIDs, since archives export files such as ``IM0001`` or
+    ``1.2.840.113``. Empty of other files, and of hidden ones.
 
-    >>> [is_dicom(Path(name)) for name in ("IM_0001.dcm", ".IM_0001.dcm", "DICOMDIR", "notes.txt")]
-    [True, False, False, False]
+    >>> [kind_of_image(Path(name)) for name in ("a.nii.gz", "b.nrrd", "._b.nrrd", "notes.txt")]
+    ['NII.GZ', 'NRRD', '', '']
+    >>> [kind_of_image(Path(name)) for name in ("IM_0001.dcm", ".IM_0001.dcm", "DICOMDIR")]
+    ['DICOM', '', '']
     """
+    if _READ.fullmatch(path.name) or _UNREAD.fullmatch(path.name):
+        return path.name[len(stem(path)) + 1 :].upper()
     name = path.name.lower()
     if name[0] == "." or name == "dicomdir" or name.endswith(".json"):
-        return False
+        return ""
     # A broken link, too, which is then named as unreadable.
     if name.endswith((".dcm", ".dicom", ".ima")):
-        return True
+        return "DICOM"
     ending = path.suffix[1:]
     is_open = not ending or ending.isdigit()
     try:
         if not path.is_file():
-            return False
+            return ""
         with path.open("rb") as file:
             start = file.read(132)
     except OSError:
-        return is_open
+        return "DICOM" if is_open else ""
     # Scanners and archives leave the prefix out. The first element is then one of group 0002 or
     # 0008, with its type in two capitals or its even length, in bytes, behind its number.
     length = int.from_bytes(start[4:8], "little")
     has_type = start[4:6].isalpha() and start[4:6].isupper()
     is_element = has_type or (length % 2 == 0 and length < 256)
     begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and is_element and len(start) == 132
-    return start[128:] == b"DICM" or (begins_so and is_open)
-
-
-def kind_of_image(path: Path) -> str:
-    """The ending of an image's name in capitals, also of a kind that is not read here.
-
-    ``DICOM`` of a file that is or may be such, empty of other files, and of hidden ones.
-
-    >>> [kind_of_image(Path(name)) for name in ("a.nii.gz", "b.nrrd", "._b.nrrd", "notes.txt")]
-    ['NII.GZ', 'NRRD', '', '']
-    """
-    if _READ.fullmatch(path.name) or _UNREAD.fullmatch(path.name):
-        return path.name[len(stem(path)) + 1 :].upper()
-    return "DICOM" if is_dicom(path) else ""
+    return "DICOM" if start[128:] == b"DICM" or (begins_so and is_open) else ""
 
 
 def sort_files(
@@ -192,7 +185,8 @@ def files_under(
             folders.clear()
             continue
         seen.add(os.path.realpath(parent))
-        folders.sort(key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
+        links = {name for name in folders if os.path.islink(os.path.join(parent, name))}
+        folders[:] = [*sorted({*folders} - links), *sorted(links)]
         yield from (Path(parent, name) for name in names)
 
 

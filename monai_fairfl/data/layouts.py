@@ -215,7 +215,7 @@ MASKS = ("masks", "mask", "labels", "label")
 
 
 def _folders(folder: Path) -> Found | None:
-    inner = sorted(folder.iterdir()) if folder.is_dir() else []
+    inner = sorted(folder.iterdir())
     sides = []
     for names in (IMAGES, MASKS):
         filled = [path for path in inner if path.name.lower() in names and images_in(path)]
@@ -275,9 +275,7 @@ def client_lists(root: Path) -> dict[str, Path]:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    """The content of a JSON file, of which a process reads each version once; empty without one."""
-    if not file.exists():
-        return {}
+    """The content of a JSON file, of which a process reads each version once."""
     version = file.stat()
     return _content(file, version.st_mtime_ns, version.st_size)
 
@@ -291,9 +289,7 @@ def _content(file: Path, *version: int) -> dict[str, Any]:
         raise DataError(f"{file} cannot be read as JSON ({error}); mend it") from error
 
 
-def _nvflare(file: Path) -> Found | None:
-    if not file.is_file():
-        return None
+def _nvflare(file: Path) -> Found:
     content = _read_json(file)
     beside = file.parent.parent
     bases = [file.parent, beside, *sorted(beside.glob("dataset*/"))]
@@ -342,9 +338,13 @@ def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseF
 
 def _of_dataset_json(folder: Path) -> Found | None:
     file = folder / "dataset.json"
+    if not file.exists():
+        if (folder / "imagesTr").is_dir():
+            raise DataError(
+                f"{folder} has imagesTr/ but no {file.name}; add it, as docs/data.md says"
+            )
+        return None
     description = _read_json(file)
-    if not description and images_in(folder / "imagesTr"):
-        raise DataError(f"{folder} has imagesTr/ but no dataset.json; add it, as docs/data.md says")
     with suppress(AttributeError, IndexError, KeyError, TypeError):  # no list of version 2.2
         files = description["dataset"].values()
         entries = [{"image": each["images"][0], "label": each["label"]} for each in files]
@@ -381,8 +381,8 @@ def described_labels(site: Path) -> Values:
     Raises:
         DataError: the values of a label are no whole numbers.
     """
-    file = folder_of_site(site) / "dataset.json"
-    labels = _read_json(file).get("labels")
+    file = name_and_folder(site)[1] / "dataset.json"
+    labels = _read_json(file).get("labels") if file.exists() else None
     named: Values = {}
     for key, value in labels.items() if isinstance(labels, Mapping) else ():
         is_named = isinstance(value, str) and key.isdigit()
@@ -395,7 +395,8 @@ def described_labels(site: Path) -> Values:
     return named
 
 
-LAYOUTS = (_saml, _folders, _dofe, _nvflare, _of_dataset_json)
+LAYOUTS = (_saml, _folders, _dofe, _of_dataset_json)
+"""Of a folder; a file is a list of ``nvflare``."""
 
 
 # Which folders are sites, which layout each has, and its cases
@@ -425,15 +426,10 @@ def find_cases(site_dir: StrPath) -> list[CaseFiles]:
         ...
     monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
-    return list(find(site_dir).cases)
-
-
-def find(site_dir: StrPath) -> Found:
-    """As :func:`recognise`, and files that do not pair are an error, too."""
     found = recognise(site_dir)
     if found.problems:
         raise DataError(all_named(found.problems))
-    return found
+    return list(found.cases)
 
 
 def recognise(site_dir: StrPath, must: bool = True) -> Found:
@@ -452,7 +448,8 @@ def recognise(site_dir: StrPath, must: bool = True) -> Found:
     if not site.exists():
         raise DataError(f"{site} is not a folder. Give the one of the site's images and labels.")
     try:
-        results = [found for found in (find_cases_of(site) for find_cases_of in LAYOUTS) if found]
+        looks = LAYOUTS if site.is_dir() else (_nvflare,)
+        results = [found for found in (look(site) for look in looks) if found]
         labels = described_labels(site)
         if len(results) > 1:
             kinds = " and ".join(found.layout for found in results)
@@ -571,29 +568,20 @@ def sites_at(path: StrPath) -> dict[str, Path]:
         is_one = not any(recognise(inner, must=False).layout for inner in folders_in(path))
     if client_lists(path) or not is_one:
         return site_folders(path)
-    return {name_of_site(path): path}
+    return {name_and_folder(path)[0]: path}
 
 
-def name_of_site(site_dir: Path) -> str:
-    """The name of a site: of its folder, or of its data list without the ending (NVFlare).
+def name_and_folder(site_dir: StrPath) -> tuple[str, Path]:
+    """The name of a site, and the folder that its paths begin at.
 
-    >>> from pathlib import Path
-    >>> name_of_site(Path("/hospitals/elm"))
+    Of a data list (NVFlare): its name without the ending, and the folder that it lies in.
+
+    >>> name_and_folder("/hospitals/elm")[0]
     'elm'
     """
     # Also of "." and "..", which have no name of their own.
     path = Path(os.path.abspath(site_dir))
-    return path.stem if path.is_file() else path.name
-
-
-def folder_of_site(site_dir: Path) -> Path:
-    """The folder that the paths of a site begin at: its own, or that of its data list (NVFlare).
-
-    >>> from pathlib import Path
-    >>> folder_of_site(Path("hospitals/elm")).name
-    'elm'
-    """
-    return site_dir.parent if site_dir.is_file() else site_dir
+    return (path.stem, path.parent) if path.is_file() else (path.name, path)
 
 
 def _describe(site: Path) -> str:

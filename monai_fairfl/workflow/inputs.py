@@ -289,7 +289,7 @@ def dicom_cases(
     Returns:
         The cases; and DICOM file -> why it is of no case.
     """
-    dicom = [path for path in files if image_files.is_dicom(path)]
+    dicom = [path for path in files if image_files.kind_of_image(path) == "DICOM"]
     if not dicom:
         return [], {}
     if not optional_import("highdicom")[1]:
