@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from monai.utils import ensure_tuple
+
 from monai_fairfl.bundle import configuration, trainings
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.settings import Settings
@@ -28,7 +30,7 @@ from monai_fairfl.report.terminal import as_text
 from monai_fairfl.run import resuming
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.transports.workers import Turn
-from monai_fairfl.utils.arguments import is_whole, one_or_several
+from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
 
 PLAN = "plan.json"
@@ -90,7 +92,7 @@ class Comparison:
     def __init__(self, federation: BundleFederation):
         self.federation = federation
         self.out, settings = federation.run_dir, federation.settings
-        self.seeds = seeds = one_or_several(settings.seeds or settings.seed)
+        self.seeds = seeds = list(ensure_tuple(settings.seeds or settings.seed))
         if not all(is_whole(seed) for seed in seeds) or len(set(seeds)) < len(seeds):
             raise ConfigError(f"seeds must be different whole numbers, got {seeds!r}")
         if len(federation.names) < 2:

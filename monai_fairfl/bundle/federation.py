@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from monai.utils import ensure_tuple
+
 from monai_fairfl import __version__
 from monai_fairfl.bundle import checks, configuration
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
@@ -42,7 +44,7 @@ from monai_fairfl.strategies import FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out, prepare
-from monai_fairfl.utils.arguments import LEAD, check_value, marked, one_or_several
+from monai_fairfl.utils.arguments import LEAD, check_value, marked
 from monai_fairfl.utils.devices import require_device, torch_threads
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.named_classes import made
@@ -118,7 +120,7 @@ class BundleFederation(Observer):
         **given: Any,
     ):
         given |= {"bundle_root": bundle_root, "sites_root": sites_root, "rounds": rounds}
-        given |= {"strategies": one_or_several(strategies), "run_dir": run_dir}
+        given |= {"strategies": ensure_tuple(strategies), "run_dir": run_dir}
         if "full_run" not in given:
             of_bundle = configuration.read_keys(Path(bundle_root) / configuration.FEDERATE)
             given["full_run"] = of_bundle.get("full_run")
@@ -130,7 +132,7 @@ class BundleFederation(Observer):
             check_value("jobs, if not 'auto',", settings.jobs, "int", "[1, inf)")
         self.strategies = [strategy_of(one) for one in settings.strategies]
         self.names = [strategy.name for strategy in self.strategies]
-        self.valuations = one_or_several(settings.valuations)
+        self.valuations = ensure_tuple(settings.valuations)
         for valuation in self.valuations:
             if not isinstance(valuation, RunValuation):
                 raise ConfigError(f"valuations must be objects or mappings, got {valuation!r}")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
 from monai_fairfl.model_files.recipe import ModelRecipe, acts, state_of_file
 from monai_fairfl.run.resuming import FullRun
-from monai_fairfl.utils.files import sha256_of
+from monai_fairfl.utils.named_classes import made
 
 
 def initial_model(
@@ -88,7 +89,7 @@ def bundle_recipe(
     Raises:
         ConfigError: as :func:`~monai_fairfl.bundle.configuration.train_config`.
     """
-    full = FullRun.read(full_run)
+    full = None if full_run is None else made(FullRun, [], full_run)
     names: list[str] = []
     recipes: list[ModelRecipe | None] = []
     for additions in ({}, *sites.values()):
@@ -98,7 +99,7 @@ def bundle_recipe(
         parser["bundle_root"] = str(root)
         recipes.append(parser.get_parsed_content("recipe", default=None))
     names = list(dict.fromkeys([*names, *evaluation_files(root)]))
-    digests = {name: sha256_of(root / name) for name in names}
+    digests = {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names}
     files = {}
     for name, digest in digests.items():
         files[Path(name).name if Path(name).parent == Path("configs") else name] = digest

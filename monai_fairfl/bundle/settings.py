@@ -33,7 +33,6 @@ from monai_fairfl.utils.arguments import (
     LEAD,
     SITE,
     Checked,
-    one_or_several,
     setting,
 )
 
@@ -86,7 +85,8 @@ class SiteSettings(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "config", one_or_several(self.config))
+        files = [self.config] if isinstance(self.config, str) else list(self.config)
+        object.__setattr__(self, "config", files)
 
     def for_site(self, additions: Mapping[str, Any]) -> SiteSettings:
         """These settings with what one site adds.
@@ -166,7 +166,7 @@ class Settings(SiteSettings, RunSettings):
     initial: str | None = of_lead(None, TRAINING)
     seeds: Sequence[int] | None = of_lead(None, TRAINING, FREE)
     folds: int | None = of_lead(None, TRAINING, FREE, allowed="[2, inf)")
-    full_run: Any = setting(None, TRAINING, FREE, by=(LEAD, BUNDLE))
+    full_run: Mapping[str, Any] | None = setting(None, TRAINING, FREE, by=(LEAD, BUNDLE))
     devices: Sequence[str] = of_lead([], PROCESSES, FREE)
     jobs: int | str = of_lead(1, PROCESSES, FREE, written="auto")
     strategy: Any = of_lead(

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from monai.bundle import ConfigParser
+from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
@@ -19,7 +20,6 @@ from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.checks import check_cases
 from monai_fairfl.data.layouts import CaseFiles, folders_in, site_folders
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean, in_words
-from monai_fairfl.utils.arguments import one_or_several
 from monai_fairfl.utils.files import private_folder, safe_name
 from monai_fairfl.utils.named_classes import made
 
@@ -252,7 +252,7 @@ def chosen_sites(
             known[name] = Path(additions["dataset_dir"])
     if not known:
         raise ConfigError(f"{sites_root} holds no site: name a folder with one per hospital")
-    names = list(known) if chosen is None else one_or_several(chosen)
+    names = ensure_tuple(known if chosen is None else chosen)
     # One that is named twice would train and weigh twice.
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"site_names must name one site or more, each once, got {names}")

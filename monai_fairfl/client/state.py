@@ -19,7 +19,6 @@ import torch
 from monai_fairfl.messages import Measurement, Request, Weights
 from monai_fairfl.utils.files import (
     LONGEST_NAME,
-    append_line,
     load_saved,
     private_folder,
     safe_name,
@@ -152,7 +151,7 @@ class ClientState:
         written = file.read_bytes() if file.exists() else b""
         # A crash may have cut the last line short.
         begin = b"" if written.endswith(b"\n") or not written else b"\n"
-        append_line(file, begin + json.dumps(receipt).encode() + b"\n")
+        write_atomically(file, begin + json.dumps(receipt).encode() + b"\n", append=True)
 
     def path(self, run: str, name: str) -> Path:
         """This client's file ``name`` of ``run``.

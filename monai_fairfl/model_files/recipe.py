@@ -19,6 +19,7 @@ any other model. It takes the time and the memory of its members together.
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import re
@@ -36,7 +37,7 @@ from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.parts import acts as acts
 from monai_fairfl.model_files.parts import refused_part
-from monai_fairfl.utils.files import load_saved, require_whole, sha256_of, write_atomically
+from monai_fairfl.utils.files import load_saved, require_whole, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
 IN_TORCHSCRIPT = "recipe.json"
@@ -207,7 +208,8 @@ def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
 
 def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
     """Configuration file, relative to ``root`` -> SHA-256, in the order of ``names``."""
-    return {str(name): sha256_of(Path(root, name)) for name in names}
+    contents = {str(name): Path(root, name).read_bytes() for name in names}
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
 
 def read_recipe(path: str | Path) -> ModelRecipe | None:

@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from monai.utils import ensure_tuple
+
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import is_plain_estimate
 from monai_fairfl.replies import weights_of_model
@@ -24,7 +26,6 @@ from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run.resuming import DATA, read_digests, recorded_config
 from monai_fairfl.strategies.registry import shipped
-from monai_fairfl.utils.arguments import one_or_several
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.spreadsheets import read_csv_text
@@ -485,7 +486,7 @@ def _read_splits(folder: Path) -> dict[str, dict[str, list[str]]]:
     for file in sorted(folder.glob("*.json")):
         lists = object_of_json(file.read_bytes())
         for part in ("training", "validation", "testing"):
-            images = [one_or_several(case["image"]) for case in lists[part]]
+            images = [ensure_tuple(case["image"]) for case in lists[part]]
             splits.setdefault(file.stem, {})[part] = sorted(map("\n".join, images))
     return splits
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.collect import Run
 from monai_fairfl.run.resuming import FullRun, differ, training_settings
 
@@ -110,13 +109,10 @@ def different_settings(group: Sequence[Run]) -> list[str]:
 
 def why_not_full(run: Run) -> str | None:
     """Why a training was not the bundle's full one: as many local epochs, in one schedule."""
-    try:
-        full = FullRun.read(run.config.get("full_run"))
-    except ConfigError as error:
-        return f"its settings.json is wrong: {error}"
-    local_epochs = run.config.get("local_epochs")
-    if full is None or local_epochs is None:
+    full_run, local_epochs = run.config.get("full_run"), run.config.get("local_epochs")
+    if full_run is None or local_epochs is None:
         return "no settings.json has its full_run and local_epochs, which say what is judged"
+    full = FullRun(**full_run)
     # A learning rate that falls over the planned rounds follows one schedule only if they never
     # changed.
     planned = run.schedule.planned
@@ -136,11 +132,9 @@ def why_not_full(run: Run) -> str | None:
 def seconds_of_full_run(run: Run) -> float:
     """How long a full run takes at the pace of this shorter one; 0 where that is not known."""
     seconds = run.schedule.seconds.values()
-    try:
-        full = FullRun.read(run.config.get("full_run"))
-    except ConfigError:
+    full_run, epochs = run.config.get("full_run"), run.config.get("local_epochs")
+    if full_run is None or not epochs or not seconds:
         return 0
-    epochs = run.config.get("local_epochs")
-    if full is None or not epochs or not seconds or len(run.rounds) * epochs >= full.epochs:
-        return 0
-    return median(seconds) / epochs * full.epochs
+    full = FullRun(**full_run)
+    is_shorter = len(run.rounds) * epochs < full.epochs
+    return median(seconds) / epochs * full.epochs if is_shorter else 0

@@ -290,13 +290,10 @@ class Schedule:
         if schedule.processor != here:
             text = "%s was begun with %s and goes on with %s: the last bits may differ"
             logger.warning(text, run_dir, schedule.processor, here)
-        schedule._write(run_dir)
+        write_atomically(run_dir / SCHEDULE, json.dumps(asdict(schedule)).encode())
         return schedule
 
     def took(self, run_dir: Path, number: int, seconds: float) -> None:
         """Record how long round ``number`` took."""
         self.seconds[number] = round(seconds, 3)
-        self._write(run_dir)
-
-    def _write(self, run_dir: Path) -> None:
-        write_atomically(run_dir / SCHEDULE, (json.dumps(asdict(self)) + "\n").encode())
+        write_atomically(run_dir / SCHEDULE, json.dumps(asdict(self)).encode())

@@ -15,7 +15,7 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Weights, is_plain_estimate, to_json
-from monai_fairfl.utils.files import append_line, write_atomically
+from monai_fairfl.utils.files import write_atomically
 
 FORMAT = 1
 """Number of the format of all that a run leaves: ledger, checkpoints, ``settings.json``."""
@@ -48,23 +48,21 @@ class Ledger:
         self.path = Path(path)
         self.records: list[dict[str, Any]] = []
         self.heads: list[str] = []
+        self.head = ""
+        """SHA-256 of the last record's line; empty where there is no record."""
         if self.path.exists():
             self.records, self.heads = read_ledger_and_heads(self.path)
             self.truncate(len(self.records))
-
-    @property
-    def head(self) -> str:
-        """SHA-256 of the last record's line; empty where there is no record."""
-        return self.heads[-1] if self.heads else ""
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record, flushed to disk before returning."""
         entry = to_json({**record, "previous": self.head})
         text = json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":"))
         line = f"{text}\n".encode()
-        append_line(self.path, line)
+        write_atomically(self.path, line, append=True)
         self.records.append(json.loads(line))
-        self.heads.append(hashlib.sha256(line).hexdigest())
+        self.head = hashlib.sha256(line).hexdigest()
+        self.heads.append(self.head)
 
     def truncate(self, count: int) -> None:
         """Drop all records but the first ``count``: a run resumes from an earlier checkpoint."""
@@ -73,6 +71,7 @@ class Ledger:
             lines = self.path.read_bytes().splitlines(keepends=True)[:count]
         write_atomically(self.path, b"".join(lines))
         del self.records[count:], self.heads[count:]
+        self.head = self.heads[-1] if self.heads else ""
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:

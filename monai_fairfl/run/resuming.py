@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
-from monai_fairfl.run.checkpoint import Checkpoints
-from monai_fairfl.run.ledger import count_rounds, read_ledger
-from monai_fairfl.utils.arguments import Checked, one_or_several, setting
-from monai_fairfl.utils.named_classes import made
+from monai_fairfl.run.ledger import read_ledger
+from monai_fairfl.utils.arguments import Checked, setting
 from monai_fairfl.utils.plain_values import object_of_json
 
 SETTINGS = "settings.json"
@@ -140,19 +138,18 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
     """
     for folder in folders:
         records = records_of(folder)
-        checkpoints = Checkpoints(folder / "checkpoints").newest_first()
-        count = count_rounds(records)
+        has_checkpoints = any((folder / "checkpoints").glob("round-*"))
         lost = ""
-        if checkpoints and not records:
+        if has_checkpoints and not records:
             lost = "ledger.jsonl"
-        elif not checkpoints and (count > 1 or (records and records[-1]["kind"] == "end")):
+        elif not has_checkpoints and len(records) > 2:
             lost = "checkpoints"
         if lost:
             raise FederationError(
-                f"{folder} has {count} recorded rounds and no {lost}: to resume it would begin it "
-                f"again. If a backup, or the machine where it ran, has its {lost}, copy that to "
-                f"{folder / lost}; else choose another run_dir {FOR_TRAIN} or name. A run of a "
-                "comparison over seeds or folds stores no checkpoint when it has ended"
+                f"{folder} has no {lost}: to resume it would begin it again. If a backup, or the "
+                f"machine where it ran, has its {lost}, copy that to {folder / lost}; else choose "
+                f"another run_dir {FOR_TRAIN} or name. A run of a comparison over seeds or folds "
+                "stores no checkpoint when it has ended"
             )
 
 
@@ -309,7 +306,8 @@ def config_files(config: Mapping[str, Any]) -> list[str]:
     """
     found: list[str] = []
     for settings in (config, *(config.get("sites") or {}).values()):
-        found += one_or_several((settings or {}).get("config") or [])
+        files = (settings or {}).get("config") or []
+        found += [files] if isinstance(files, str) else files
     return found
 
 
@@ -348,6 +346,9 @@ class FullRun(Checked):
         mean_dice: least mean Dice over the sites; below it a model has not learnt enough to be
             judged.
         overrides: of the measured training, for a reader of the file.
+
+    >>> FullRun(rounds=60, local_epochs=4, mean_dice=0.5).epochs
+    240
     """
 
     prefix = "full_run: "
@@ -355,27 +356,6 @@ class FullRun(Checked):
     local_epochs: int = setting(MISSING, allowed="[1, inf)")
     mean_dice: float = setting(MISSING, allowed="[0, 1]")
     overrides: Mapping[str, Any] = setting({})
-
-    @classmethod
-    def read(cls, given: Any) -> FullRun | None:
-        """From the configuration; ``None`` where the bundle names no full run.
-
-        Raises:
-            ConfigError: naming what is wrong in it.
-
-        >>> FullRun.read({"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}).epochs
-        240
-        >>> FullRun.read({"rounds": 60, "local_epochs": 4})
-        Traceback (most recent call last):
-        ...
-        monai_fairfl.errors.ConfigError: FullRun cannot be made: TypeError: ...'mean_dice'
-        """
-        if given is None:
-            return None
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"full_run must be a mapping, got {given!r}")
-        found: FullRun = made(cls, [], given)
-        return found
 
     @property
     def epochs(self) -> int:

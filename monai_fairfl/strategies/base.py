@@ -235,7 +235,6 @@ class Strategy(Component, ABC):
     exchanged: Parts = field(default=Parts(), init=False)
     """What replaces the method's own parts."""
 
-    _initial_state: str = field(default="", init=False)
     _notes: dict[str, str] = field(init=False)
 
     def __post_init__(self, *parts: Any) -> None:
@@ -299,8 +298,9 @@ class Strategy(Component, ABC):
         self._notes = {}
 
         # A second run knows nothing of the first.
-        self._initial_state = self._initial_state or self.state_as_json()
-        self.load_state_dict(json.loads(self._initial_state))
+        for row in fields(self):
+            if "remembered" in row.metadata:
+                setattr(self, row.name, row.metadata["remembered"]())
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:  # noqa: B027 (most take any)
         """Refuse a model that the method cannot train; called at preflight and by :meth:`start`.

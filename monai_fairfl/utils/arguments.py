@@ -62,7 +62,7 @@ def remembered(kind: type) -> Any:
     >>> Seen().state_dict()
     {'rounds': {}}
     """
-    return field(init=False, default_factory=kind, metadata={"remembered": True})
+    return field(init=False, default_factory=kind, metadata={"remembered": kind})
 
 
 LEAD, SITE, JOB, BUNDLE = "lead", "site", "job", "bundle"
@@ -192,8 +192,8 @@ def check_value(called: str, value: Any, kind: str, allowed: Any = None) -> Any:
     else:
         least, most = map(float, allowed[1:-1].split(","))
         is_whole_kind = kind.startswith("int")
-        holds = is_whole(value) if is_whole_kind else isinstance(value, Real)
-        holds = holds and not isinstance(value, bool) and least <= value <= most
+        holds = isinstance(value, int if is_whole_kind else Real) and not isinstance(value, bool)
+        holds = holds and least <= value <= most
         # A round bracket leaves its end out.
         holds = holds and (allowed[0] == "[" or value != least)
         holds = holds and (allowed[-1] == "]" or value != most)
@@ -260,15 +260,6 @@ def non_default_arguments(component: object, base: type = object) -> list[str]:
 
 
 # --- settings
-
-
-def one_or_several(given: Any) -> list[Any]:
-    """What is in a list, or a single value that was given without one.
-
-    >>> one_or_several("FedCE"), one_or_several(["FedAvg", "FedCE"])
-    (['FedCE'], ['FedAvg', 'FedCE'])
-    """
-    return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 def meanings(kind: type) -> dict[str, str]:

@@ -31,29 +31,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a system answers where a disk, a quota or a file may not grow any more."""
 
 
-def _write_flushed(file: Path, data: bytes | memoryview, mode: str, called: Path) -> None:
-    """Write to a file, whose folder is made where there is none, and return when it is on disk.
-
-    Raises:
-        DiskFullError: as ``called``; the file is as before, so that no part of it takes room.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    before = file.stat().st_size if mode == "ab" and file.exists() else 0
-    try:
-        with open(file, mode) as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        if before:
-            os.truncate(file, before)
-        else:
-            file.unlink(missing_ok=True)
-        raise DiskFullError(f"{called} needs {len(data)} bytes: make room, then resume") from error
-
-
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock ``folder`` for one run; it is free again when that ends, however it ends.
@@ -97,33 +74,35 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
+def write_atomically(path: Path, data: bytes | memoryview, append: bool = False) -> None:
     """Write a file so that a crash at any moment leaves the old one or the new one.
 
     Args:
-        path: of the file.
+        path: of the file; its folder is made where there is none.
         data: its content, which is written beside it, flushed to disk and renamed.
+        append: whether it is a line to be added to the file, of which a crash may leave a part.
 
     Raises:
         DiskFullError: when there is no room; the old file is as before.
     """
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.writing")
-    _write_flushed(beside, data, "wb", called=path)
-    os.replace(beside, path)
-
-
-def append_line(path: str | Path, line: bytes) -> None:
-    """Append one line to a file, flushed to disk.
-
-    Args:
-        path: of the file.
-        line: with its line break.
-
-    Raises:
-        DiskFullError: when there is no room; the file is as before.
-    """
-    _write_flushed(Path(path), line, "ab", called=Path(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path if append else path.with_name(f".{path.name}.writing")
+    before = path.stat().st_size if append and path.exists() else 0
+    try:
+        with open(written, "ab" if append else "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        if before:
+            os.truncate(written, before)
+        else:
+            written.unlink(missing_ok=True)
+        raise DiskFullError(f"{path} needs {len(data)} bytes: make room, then resume") from error
+    if not append:
+        os.replace(written, path)
 
 
 def write_folder(folder: Path, files: Iterable[tuple[str, bytes]], about: dict[str, Any]) -> None:
@@ -146,7 +125,7 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]], about: dict[s
     sums = {}
     try:
         for name, content in files:
-            _write_flushed(beside / name, content, "wb", called=folder / name)
+            write_atomically(beside / name, content)
             sums[name] = hashlib.sha256(content).hexdigest()
         manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
         write_atomically(beside / MANIFEST, manifest.encode())
@@ -158,11 +137,6 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]], about: dict[s
         os.replace(folder, replaced)
     os.replace(beside, folder)
     shutil.rmtree(replaced, ignore_errors=True)
-
-
-def sha256_of(file: str | Path) -> str:
-    """SHA-256 of a file's content."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:

@@ -54,7 +54,7 @@ from monai_fairfl.server.exchange import Exchange, Transport
 from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies.coalitions import JUDGED_BY, model_of_members, only_members
 from monai_fairfl.utils.arguments import Component, argument
-from monai_fairfl.utils.files import append_line, write_atomically
+from monai_fairfl.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
@@ -305,7 +305,7 @@ class Evaluator:
             self.known[key] = self.panel.measure(model(coalition), measurement)
             row = {"game": game, "coalition": sorted(coalition), "measurement": measurement}
             line = json.dumps({**row, "measured": to_json(self.known[key])}, allow_nan=False)
-            append_line(self.path, (line + "\n").encode())
+            write_atomically(self.path, (line + "\n").encode(), append=True)
         counted = {
             client: one for client, one in self.known[key].items() if client != self.left_out
         }

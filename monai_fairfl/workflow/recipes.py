@@ -37,7 +37,7 @@ from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files import recipe as model_file
 from monai_fairfl.model_files.parts import OF_FILES, refused_in
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.utils.files import sha256_of, write_atomically
+from monai_fairfl.utils.files import write_atomically
 
 DESCRIPTION = "_desc_"
 TRANSFORMS = "train#deterministic_transforms"
@@ -98,7 +98,7 @@ def training_recipe(
         # Of a file elsewhere only the name: no path of a hospital travels with a model.
         path = file.absolute()
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-        files[name] = sha256_of(path)
+        files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     # MONAI's parser writes "::" for "#". A bundle of others may lack a section.
     names = [name.replace("::", "#") for name in sections if name in parser]
     # What each output channel means.
@@ -388,7 +388,7 @@ class ModelValues:
         """
         content = {
             "model": str(self.path),
-            "sha256": sha256_of(self.path),
+            "sha256": hashlib.sha256(self.path.read_bytes()).hexdigest(),
             "recipe": self.recipe.state_dict() if self.recipe else None,
             "values": self.values,
             "by_hand": self.by_hand,

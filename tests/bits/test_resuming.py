@@ -62,7 +62,7 @@ def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(tmp_path: Path) -> 
     checkpoints = tmp_path / "run" / "checkpoints"
     shutil.rmtree(checkpoints)
     (checkpoints / ".writing-round-0002").mkdir(parents=True)
-    with pytest.raises(FederationError, match="2 recorded rounds and no checkpoint") as error:
+    with pytest.raises(FederationError, match="has no checkpoints") as error:
         federation(tmp_path, transport=nobody()).run(resume=True)
     assert str(checkpoints) in str(error.value)
     assert ledger_bytes(tmp_path) == before

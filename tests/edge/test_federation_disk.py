@@ -107,7 +107,7 @@ def test_a_round_is_on_disk_in_the_ledger_before_its_checkpoint_and_before_the_n
     assert order == ["asked 0", "asked 1", "asked 2"]
     for number in (0, 1):
         of_round = done[done.index(f"asked {number}") : done.index(f"asked {number + 1}")]
-        assert of_round.index("ledger.jsonl") < of_round.index("model.safetensors")
+        assert of_round.index("ledger.jsonl") < of_round.index(".model.safetensors.writing")
         assert ".manifest.json.writing" in of_round
     assert "ledger.jsonl" in done[: done.index("asked 0")]
     assert done[done.index("asked 2") :].count("ledger.jsonl") == 1

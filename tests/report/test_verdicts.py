@@ -122,7 +122,6 @@ def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
         "3 of 4": run("unfinished", stop=3, retries=0),
         "has 3 of 4": run("ended", conclude=2),
         "its full_run": run("unknown", config={"full_run": None}),
-        "settings.json is wrong": run("wrong", config={**FULL, "full_run": {"rounds": 0}}),
     }
     run("resumed", 5, stop=2, retries=0)
     runs["[5, 4]"] = run("resumed", 4)
