@@ -93,14 +93,9 @@ class Game:
         """Utility of ``coalition``.
 
         Raises:
-            ConfigError: naming a player that is not of this game, or the coalition whose utility is
-                not finite.
+            ConfigError: naming the coalition whose utility is not finite.
         """
         members = frozenset(coalition)
-        for unknown in sorted(members.difference(self.players)):
-            raise ConfigError(
-                f"{unknown!r} is not a player of this game; its players are {list(self.players)}"
-            )
         if members not in self.known:
             value = self.utility(members)
             self.evaluations += 1
@@ -163,8 +158,32 @@ class Valuation:
 
     @property
     def rank_stability(self) -> float | None:
-        """In [0, 1], see :func:`rank_stability`; 1 where nothing was sampled."""
-        return rank_stability(self.values)
+        r"""How far the ranking of the players can be trusted: 1 is certain, 0 is chance.
+
+        It is the Kendall correlation to expect between this ranking and the true one, if true
+        differences lie around the found ones with their standard errors: the mean over pairs of
+        :math:`2 \Phi(|\phi_i - \phi_j| / s_{ij}) - 1`. How two estimates correlate is not known, so
+        :math:`s_{ij} = s_i + s_j`, the largest it can be. It is ``None`` when a standard error is
+        unknown, and 1 for a single player; a pair without uncertainty, tied or not, counts as 1.
+
+        Chance drives estimates apart, so that the result of few samples is too high: in random
+        games of six players 0.50 where 0.36 is true after 10 permutations, 0.60 and 0.54 after 40,
+        0.75 and 0.73 after 160.
+
+        >>> from monai_fairfl.messages import Estimate
+        >>> values = {"A": Estimate(0.3, 0.1, 9), "B": Estimate(0.2, 0.1, 9)}
+        >>> Valuation("permutation", values, 4, 0.5).rank_stability.__round__(3)
+        0.383
+        """
+        agreements = []
+        for a, b in combinations(self.values.values(), 2):
+            if a.stderr is None or b.stderr is None:
+                return None
+            spread = a.stderr + b.stderr
+            x = abs(a.value - b.value) / spread if spread > 1e-12 else math.inf
+            # 2 Phi(x) - 1, written as erf.
+            agreements.append(math.erf(x / math.sqrt(2)))
+        return sum(agreements) / len(agreements) if agreements else 1.0
 
     def shares(self) -> dict[str, float]:
         """player -> share of the positive values; empty when no value is positive.
@@ -180,42 +199,6 @@ class Valuation:
         """All of it, its rank stability and the shares, as plain JSON."""
         also = {"rank_stability": self.rank_stability, "shares": self.shares()}
         return {**to_json(asdict(self)), **also}
-
-
-def rank_stability(values: Mapping[str, Estimate]) -> float | None:
-    r"""How far the ranking of the players can be trusted: 1 is certain, 0 is chance.
-
-    It is the Kendall correlation to expect between this ranking and the true one, if true
-    differences lie around the found ones with their standard errors: the mean over pairs of
-    :math:`2 \Phi(|\phi_i - \phi_j| / s_{ij}) - 1`. How two estimates correlate is not known, so
-    :math:`s_{ij} = s_i + s_j`, the largest it can be.
-
-    Chance drives estimates apart, so that the result of few samples is too high: in random games of
-    six players 0.50 where 0.36 is true after 10 permutations, 0.60 and 0.54 after 40, 0.75 and 0.73
-    after 160. Another sample of the same size agrees with this one less than either does with the
-    truth. A pair without uncertainty, tied or not, counts as 1.
-
-    Args:
-        values: player -> estimate.
-
-    Returns:
-        In [0, 1]; ``None`` when a standard error is unknown; 1 for a single player.
-
-    >>> from monai_fairfl.messages import Estimate
-    >>> rank_stability({"A": Estimate(0.3, 0.01, 9), "B": Estimate(0.1, 0.01, 9)})
-    1.0
-    >>> rank_stability({"A": Estimate(0.3, 0.1, 9), "B": Estimate(0.2, 0.1, 9)}).__round__(3)
-    0.383
-    """
-    agreements = []
-    for a, b in combinations(values.values(), 2):
-        if a.stderr is None or b.stderr is None:
-            return None
-        spread = a.stderr + b.stderr
-        x = abs(a.value - b.value) / spread if spread > 1e-12 else math.inf
-        # 2 Phi(x) - 1, written as erf.
-        agreements.append(math.erf(x / math.sqrt(2)))
-    return sum(agreements) / len(agreements) if agreements else 1.0
 
 
 def sum_over_rounds(rounds: Sequence[Valuation]) -> Valuation:

@@ -59,13 +59,7 @@ def normalise(values: Sequence[float] | np.ndarray, floor: float = 0.0) -> np.nd
     """
     scores = np.maximum(np.asarray(values, float), floor)
     total = scores.sum()
-    if total <= 0:
-        return uniform(scores)
-    if math.isinf(total) and np.isfinite(scores).all():
-        # Each score is finite, and their sum is too large for a float.
-        return normalise(scores / scores.max())
-    shares: np.ndarray = scores / total
-    return shares
+    return uniform(scores) if total <= 0 else scores / total
 
 
 def uniform(clients: Sequence[Any] | np.ndarray) -> np.ndarray:
@@ -84,31 +78,6 @@ def sample_shares(replies: Sequence[Reply]) -> np.ndarray:
     [0.75, 0.25]
     """
     return normalise([float(reply.num_samples) for reply in replies])
-
-
-def powers(values: np.ndarray, power: float) -> np.ndarray:
-    """The powers of values from 0 on, in the unit of the largest where floats cannot hold them.
-
-    Shares of the powers do not depend on the unit.
-
-    >>> import numpy as np
-    >>> powers(np.array([2.0, 3.0]), 2).tolist(), powers(np.array([50.0, 100.0]), 200).tolist()[1]
-    ([4.0, 9.0], 1.0)
-    """
-    return (values / unit_of_powers(values, power)) ** power
-
-
-def unit_of_powers(values: np.ndarray, power: float) -> float:
-    """The unit in which the powers of ``values`` can be added up: 1, or the largest value.
-
-    >>> import numpy as np
-    >>> unit_of_powers(np.array([2.0, 100.0]), 200)
-    100.0
-    """
-    with np.errstate(over="ignore"):
-        total = float((values**power).sum())
-    largest = float(values.max())
-    return 1.0 if 0 < total < math.inf or largest <= 0 else largest
 
 
 def capped(weights: np.ndarray, most: float) -> np.ndarray:

@@ -47,8 +47,7 @@ from monai_fairfl import normalise
 from monai_fairfl.statistics.fairness import (
     Interval,
     agreement,
-    performance_distance,
-    performance_fairness_pearson,
+    pearson,
 )
 
 GENERATED = ("six_prostate", "six_fundus")
@@ -126,8 +125,10 @@ def table2() -> str:
 
 
 def _gain_follows(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> list[str]:
-    correlation = performance_fairness_pearson(site_means(alone), site_means(found))
-    distance = performance_distance(site_means(alone), site_means(found))
+    of_sites = site_means(found)
+    correlation = pearson(site_means(alone), of_sites)
+    gained = [of_sites[site] - mean for site, mean in site_means(alone).items()]
+    distance = float(100 * np.linalg.norm(gained))
     means = np.array(list(_redrawn(alone, found)))
     of_alone, of_found = means[..., 0], means[..., 1]
     pearsons = 100 * pearsonr(of_alone, of_found, axis=1).statistic
@@ -135,7 +136,7 @@ def _gain_follows(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> l
     drawn = np.stack([pearsons, distances], axis=1)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     return [
-        words(Interval(correlation.r, low[0], high[0]), 1),
+        words(Interval(100 * correlation.r, low[0], high[0]), 1),
         f"{correlation.p_value:.2f}",
         words(Interval(distance, low[1], high[1]), 1),
     ]

@@ -163,7 +163,7 @@ class LedgerRun:
     >>> from monai_fairfl.run.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(folder + "/ledger.jsonl")
-    ...     ledger.append({"kind": "start", "spec": ModelSpec(("w",)).to_json()})
+    ...     ledger.append({"kind": "start", "spec": to_json(ModelSpec(("w",)))})
     ...     LedgerRun(folder).rounds
     []
     """

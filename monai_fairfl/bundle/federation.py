@@ -120,7 +120,9 @@ class BundleFederation(Observer):
         **given: Any,
     ):
         given |= {"bundle_root": bundle_root, "sites_root": sites_root, "rounds": rounds}
-        given |= {"strategies": ensure_tuple(strategies), "run_dir": run_dir}
+        # A mapping is one strategy, with its arguments.
+        several = [strategies] if isinstance(strategies, Mapping) else ensure_tuple(strategies)
+        given |= {"strategies": several, "run_dir": run_dir}
         if "full_run" not in given:
             of_bundle = configuration.read_keys(Path(bundle_root) / configuration.FEDERATE)
             given["full_run"] = of_bundle.get("full_run")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Reply
 from monai_fairfl.replies import Replies
 from monai_fairfl.utils.arguments import Checked, Component, argument
@@ -40,8 +39,7 @@ class Verdict(Checked):
         guard: name of the guard's class; the federation fills it in.
 
     Raises:
-        ConfigError: when the action is unknown, the factor is out of range, or an action lacks what
-            it needs.
+        ConfigError: when the action is unknown, or the factor out of range.
 
     >>> Verdict("clip", "its length is 10, the median of the others is 1", factor=0.1).factor
     0.1
@@ -53,12 +51,6 @@ class Verdict(Checked):
     factor: float = argument(1.0, "(0, 1)")
     group: tuple[str, ...] = ()
     guard: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for action, lacks in (("clip", self.factor == 1), ("share", len(self.group) < 2)):
-            if self.action == action and lacks:
-                raise ConfigError(f"Verdict: {action!r} needs its factor or its group")
 
 
 class Guard(Component, ABC):

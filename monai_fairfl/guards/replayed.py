@@ -143,15 +143,9 @@ class Replayed(Guard):
 def _sketch(tensors: Weights | None, parameters: Sequence[str]) -> np.ndarray:
     """The values of an update or of a model at random places, the same in every run."""
     assert tensors is not None
-    flat = [tensors[name].reshape(-1) for name in parameters]
-    ends = np.cumsum([len(values) for values in flat])
-    chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
-    parts = []
-    for values, end in zip(flat, ends, strict=True):
-        begin = end - len(values)
-        first, last = np.searchsorted(chosen, (begin, end))
-        parts.append(values[torch.from_numpy(chosen[first:last] - begin)])
-    return torch.cat(parts).float().numpy()
+    flat = torch.cat([tensors[name].reshape(-1) for name in parameters])
+    chosen = np.sort(np.random.default_rng(0).integers(0, len(flat), size=ENTRIES))
+    return flat[torch.from_numpy(chosen)].float().numpy()
 
 
 def _written(sketch: np.ndarray) -> str:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import ModelSpec, Request, Weights
+from monai_fairfl.messages import ModelSpec, Request, Weights, to_json
 from monai_fairfl.replies import Replies
 from monai_fairfl.run.checkpoint import reading
 from monai_fairfl.run.ledger import count_rounds, digest_of, read_ledger
@@ -132,7 +132,7 @@ def record_round(
         "samples": {reply.client: reply.num_samples for reply in replies},
         "labelled": {reply.client: list(reply.labelled) for reply in replies if reply.labelled},
         "buffers": buffers,
-        "spec": replies.spec.to_json(),
+        "spec": to_json(replies.spec),
     }
     sent = {START: start}
     for reply in replies:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from monai_fairfl import __version__
 from monai_fairfl.guards import Guard
-from monai_fairfl.messages import NOT_FINITE, ModelSpec, Weights, add_note, is_of_own_model
+from monai_fairfl.messages import (
+    NOT_FINITE,
+    ModelSpec,
+    Weights,
+    add_note,
+    is_of_own_model,
+    to_json,
+)
 from monai_fairfl.replies import Replies, weights_of_model
 from monai_fairfl.run.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.base import Strategy
@@ -66,7 +73,7 @@ def opening_record(
         **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
         "layers": list(dict.fromkeys(spec.layers.values())),
-        "spec": spec.to_json(),
+        "spec": to_json(spec),
         "shapes": {name: list(tensor.shape) for name, tensor in weights.items()},
         "model": digest_of(weights),
     }

@@ -94,7 +94,7 @@ def closing_scores(replies: Replies, final: Sequence[str]) -> Scores:
             found[score if is_made and score in SCORES else name] = value
 
         received, personal = of_model.pop("own", {}), of_model.pop("personal", {})
-        scores[client].update({name: of_model[name] for name in CANDIDATES if name in of_model})
+        scores[client].update(of_model)
         if personal and client not in sent_global:
             # The received model is the global one, unless the client has a reward.
             of_global = {name: received[name] for name in final if name in received}

@@ -60,7 +60,7 @@ class Exchange:
     """Takes replies in any order, each once.
 
     The first answer to a request counts, also where it is refused: NVFlare and Flower take no
-    second one either. What nobody asked for, and second answers, are ignored.
+    second one either. What this exchange did not ask for, and second answers, are ignored.
 
     Args:
         requests: what is asked, with their ids.
@@ -97,27 +97,24 @@ class Exchange:
         replies: dict[int, Reply] = {}
         dropped: dict[int, dict[str, str]] = {}
         refused: dict[int, str] = {}
-        # Requests that have their first answer.
-        closed: set[int] = set()
-        # Client that answered what it was not asked -> that in words.
-        foreign: dict[str, str] = {}
+        # Client that answered what it was not asked, or twice -> that in words.
+        ignored: dict[str, str] = {}
         for reply in transport.ask(self.requests, timeout):
             client = reply.client
-            request = next((one for one in self.requests if one.id == reply.id), None)
-            if request is None or request.client != client:
+            place = (client, reply.id, reply.run, reply.round)
+            request = None
+            for one in self.requests:
+                if (one.client, one.id, one.run, one.round) == place:
+                    request = one
+            if request is None or reply.id in replies or reply.id in refused:
                 unasked = Refused(
-                    f"ignored: it answered request {reply.id} of round {reply.round}, which it was "
-                    "not asked; a Reply repeats id, run and round of its request"
+                    f"ignored: it answered request {reply.id} of run {reply.run}, round "
+                    f"{reply.round}, which it was not asked, or twice; a Reply repeats id, run and "
+                    "round of its request"
                 )
-                foreign[client] = str(unasked)
-                logger.warning("client %s: %s", client, foreign[client])
+                ignored[client] = str(unasked)
+                logger.warning("client %s: %s", client, ignored[client])
                 continue
-            if reply.id in closed:
-                logger.warning("client %s: its second answer to a request is ignored", client)
-                continue
-            # One of another run or round is late: its client's own may still come.
-            if (reply.run, reply.round) == (request.run, request.round):
-                closed.add(reply.id)
 
             reason = None
             try:
@@ -136,7 +133,7 @@ class Exchange:
         # Of several requests to one client that have no reply, the first one's reason counts.
         for request in reversed(self.requests):
             if request.id not in replies:
-                why = refused.get(request.id) or foreign.get(request.client, TIMEOUT)
+                why = refused.get(request.id) or ignored.get(request.client, TIMEOUT)
                 missing[request.client] = why
         return Replies(replies.values(), self.requests, self.spec, missing=missing, dropped=dropped)
 

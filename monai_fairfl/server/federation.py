@@ -222,7 +222,22 @@ class Federation:
         Returns:
             The number of rounds that are done.
         """
-        clients = self._checked_clients()
+        strategy, settings = self.strategy, self.settings
+        clients = sorted(map(safe_name, self.transport.clients))
+        if len({*clients, "best", "global"}) < len(clients) + 2:
+            raise ConfigError(f"a client cannot be called twice, 'best' or 'global': {clients}")
+        needed = max(strategy.min_clients, settings.min_clients)
+        if len(clients) < needed:
+            raise FederationError(
+                f"{strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
+                "add sites, lower min_clients, or use a strategy for one client (FedAvg)"
+            )
+        size = min(settings.clients_per_round or len(clients), len(clients))
+        if not strategy.min_clients <= size <= strategy.max_clients:
+            raise ConfigError(
+                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} clients "
+                f"in a round, and clients_per_round is now {size}: change it"
+            )
         if not resume and resuming.records_of(self.run_dir):
             raise FederationError(
                 f"{self.run_dir} holds a run: give --resume True, or another run_dir"
@@ -241,28 +256,9 @@ class Federation:
         self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
         if self.ledger.records:
             self.ledger.truncate(0)
-        self._record(opening)
+        self.ledger.append(opening)
+        self.observer.record_added(self.ledger.records[-1])
         return 0
-
-    def _checked_clients(self) -> list[str]:
-        """The clients, sorted: enough of them, with names that can be file names."""
-        strategy, settings = self.strategy, self.settings
-        clients = sorted(map(safe_name, self.transport.clients))
-        if len({*clients, "best", "global"}) < len(clients) + 2:
-            raise ConfigError(f"a client cannot be called twice, 'best' or 'global': {clients}")
-        needed = max(strategy.min_clients, settings.min_clients)
-        if len(clients) < needed:
-            raise FederationError(
-                f"{strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
-                "add sites, lower min_clients, or use a strategy for one client (FedAvg)"
-            )
-        size = min(settings.clients_per_round or len(clients), len(clients))
-        if not strategy.min_clients <= size <= strategy.max_clients:
-            raise ConfigError(
-                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} clients "
-                f"in a round, and clients_per_round is now {size}: change it"
-            )
-        return clients
 
     def _start(self, clients: Sequence[str]) -> dict[str, Any]:
         """Start strategy and guards with the initial model, and return the opening record.
@@ -502,7 +498,8 @@ class Federation:
         }
         self.models.save_if_best(done - 1, strategy.weights, of_global, "score")
         self.models.write(strategy.weights, strategy.rewards, done)
-        self._record(end_record(end, scores, self.models.best, strategy.weights))
+        self.ledger.append(end_record(end, scores, self.models.best, strategy.weights))
+        self.observer.record_added(self.ledger.records[-1])
         # Also where nothing is measured at the end: the last round's record is in no earlier head.
         self._announce(end)
 
@@ -516,8 +513,3 @@ class Federation:
                 pass
         except Exception as error:  # whatever a transport raises
             logger.warning("not every client was sent the last head of the ledger: %s", error)
-
-    def _record(self, record: Mapping[str, Any]) -> None:
-        """Write a record to the ledger, and notify the observer."""
-        self.ledger.append(record)
-        self.observer.record_added(self.ledger.records[-1])

@@ -5,8 +5,6 @@ from .fairness import Interval as Interval
 from .fairness import agreement as agreement
 from .fairness import pearson as pearson
 from .fairness import performance as performance
-from .fairness import performance_distance as performance_distance
-from .fairness import performance_fairness_pearson as performance_fairness_pearson
 from .paired import CaseScore as CaseScore
 from .paired import bootstrap_seeds_and_cases as bootstrap_seeds_and_cases
 from .paired import compare_paired as compare_paired

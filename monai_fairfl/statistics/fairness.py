@@ -156,51 +156,6 @@ def pearson(first: PerClient, second: PerClient) -> Correlation:
     return Correlation(float(found.statistic), float(found.pvalue))
 
 
-def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Correlation:
-    """Collaboration fairness: 100 times Pearson of standalone against method scores.
-
-    FedCE's Table 2 and CGSV report it. It is high when sites with better data of their own end up
-    with better models.
-
-    Args:
-        standalone: client -> score when trained alone, fractions in [0, 1].
-        method: client -> score in the federation, fractions in [0, 1].
-
-    Returns:
-        ``r`` in -100 ... 100 and its two-sided p-value; NaN as in :func:`pearson`.
-
-    Raises:
-        ConfigError: when the clients differ or a score is not a fraction.
-
-    >>> round(performance_fairness_pearson([0.91, 0.85, 0.88], [0.92, 0.86, 0.90]).r, 1)
-    98.2
-    """
-    r, p_value = pearson(*_paired(standalone, method, FRACTION))
-    return Correlation(100 * r, p_value)
-
-
-def performance_distance(standalone: PerClient, method: PerClient) -> float:
-    """Euclidean distance between standalone and method scores, in percentage points.
-
-    Source: FedCE's Table 2.
-
-    Args:
-        standalone: client -> score when trained alone, fractions in [0, 1].
-        method: client -> score in the federation, fractions in [0, 1].
-
-    Returns:
-        ``100 * ||standalone - method||_2``, percentage points.
-
-    Raises:
-        ConfigError: when the clients differ or a score is not a fraction.
-
-    >>> round(performance_distance([0.80, 0.90], [0.83, 0.86]), 6)
-    5.0
-    """
-    x, y = _paired(standalone, method, FRACTION)
-    return float(100 * np.linalg.norm(x - y))
-
-
 def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     """How well estimated contributions agree with a reference such as leave-one-out shares.
 
@@ -233,7 +188,7 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
 
 
-def _values(given: PerClient, what: str, bounds: Bounds = FINITE) -> tuple[list[str], Row]:
+def _values(given: PerClient, what: str, bounds: Bounds) -> tuple[list[str], Row]:
     """Names, sorted so that sums do not depend on the order of arrival, and float64 values."""
     if not isinstance(given, Mapping):
         names, values = [str(number) for number in range(len(given))], list(given)
@@ -246,10 +201,10 @@ def _values(given: PerClient, what: str, bounds: Bounds = FINITE) -> tuple[list[
     return names, np.array(values, dtype=np.float64)
 
 
-def _paired(first: PerClient, second: PerClient, bounds: Bounds = FINITE) -> tuple[Row, Row]:
+def _paired(first: PerClient, second: PerClient) -> tuple[Row, Row]:
     """Both values of clients that must be the same on both sides."""
-    names, x = _values(first, "first", bounds)
-    others, y = _values(second, "second", bounds)
+    names, x = _values(first, "first", FINITE)
+    others, y = _values(second, "second", FINITE)
     if names != others:
         raise ConfigError(f"both sides must have the same clients, got {names} and {others}.")
     return x, y

@@ -14,7 +14,6 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import KW_ONLY, InitVar, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -58,6 +57,8 @@ class Memory(dict[str, float]):
     >>> memory.put(["B"], np.array([0.25]))
     >>> memory.of(["A", "B", "C"], 0.0).tolist()
     [0.5, 0.25, 0.0]
+    >>> memory.add(["A", "C"], 1.0).tolist()
+    [1.5, 1.0]
     """
 
     def of(self, clients: Sequence[str], default: float) -> np.ndarray:
@@ -67,6 +68,12 @@ class Memory(dict[str, float]):
     def put(self, clients: Sequence[str], values: np.ndarray) -> None:
         """Take the ``values`` of ``clients`` in the place of their earlier ones."""
         self.update(zip(clients, np.asarray(values, float).tolist(), strict=True))
+
+    def add(self, clients: Sequence[str], values: np.ndarray | float) -> np.ndarray:
+        """Add ``values`` to those of ``clients``, which begin at 0; the sums, shape (N,)."""
+        sums = self.of(clients, 0.0) + values
+        self.put(clients, sums)
+        return sums
 
 
 class Shares(Memory):
@@ -520,10 +527,7 @@ class Strategy(Component, ABC):
         Raises:
             ConfigError: naming the strategy and what it gave, where these are no N finite numbers.
         """
-        try:
-            numbers = np.array([float(value) for value in values])
-        except (TypeError, ValueError):
-            numbers = np.empty(0)
+        numbers = np.array([float(value) for value in values])
         if len(numbers) != len(replies) or not np.isfinite(numbers).all():
             raise ConfigError(
                 f"strategy {self.name}: {what} must be {len(replies)} numbers, all finite, of "
@@ -581,20 +585,13 @@ def _by_client(replies: Replies, values: Any) -> dict[str, Any]:
             return dict(values)
         labels = list(values)
         values = np.stack(list(values.values()), axis=1)
-    numbers = np.asarray(values, float)
-    plain = numbers.astype(object)
-    plain[np.isnan(numbers)] = None
     by_client: dict[str, Any] = {}
-    for client, value in zip(replies.clients, plain.tolist(), strict=True):
+    for client, value in zip(replies.clients, np.asarray(values, float).tolist(), strict=True):
         if isinstance(value, list):
             by_client[client] = dict(zip(labels or map(str, range(len(value))), value))
-        elif value is not None:
+        elif not math.isnan(value):
             by_client[client] = value
     return by_client
-
-
-DEPTHS = {"aggregation": (1, 2), "contributions": (1, 1), "details": (2, 3)}
-"""What a round gives to the ledger -> its fewest and most mappings in each other."""
 
 
 def play_round(
@@ -611,8 +608,7 @@ def play_round(
         The strategy's result.
 
     Raises:
-        ConfigError: naming the strategy, and what its round asked or returned in place of what it
-            must.
+        ConfigError: naming the strategy whose round asks nothing, or ends with no result.
 
     >>> import torch
     >>> from monai_fairfl.strategies import FedAvg
@@ -626,40 +622,22 @@ def play_round(
     {'elm': 0.5, 'oak': 0.5}
     """
 
-    def slip(must: str, found: object) -> ConfigError:
-        kind = "None" if found is None else type(found).__name__
-        return ConfigError(f"strategy {strategy.name}: its round must {must}, got {kind}")
-
-    def check(value: object, place: str, least: int, most: int) -> None:
-        """Refuse what is no number after ``least`` to ``most`` mappings; ``None`` is one."""
-        if isinstance(value, Mapping) and most > 0:
-            for key, inner in value.items():
-                check(inner, f"{place}[{key!r}]", least - 1, most - 1)
-        elif least > 0 or not (value is None or isinstance(value, (int, float, Estimate))):
-            raise slip(f"give {place} as a {'mapping' if least > 0 else 'number'}", value)
-
     # Of a round that was undone.
     strategy._notes = {}
-    generator: object = strategy.round(list(clients))
-    if not isinstance(generator, Generator):
-        raise slip("ask with replies = yield [Train(...), ...]", generator)
+    generator: Any = strategy.round(list(clients))
+    result: Any = None
     replies: Replies | None = None
-    with closing(generator):
-        while True:
-            try:
-                # The first None begins it.
-                asked = generator.send(replies)
-            except StopIteration as stop:
-                result = stop.value
-                break
-            is_list = isinstance(asked, (list, tuple))
-            if not is_list or not all(isinstance(item, Request) for item in asked):
-                raise slip("yield a list of requests", asked)
-            replies = answer(list(asked))
+    while isinstance(generator, Generator):
+        try:
+            # The first None begins it.
+            asked = generator.send(replies)
+        except StopIteration as stop:
+            result = stop.value
+            break
+        replies = answer(list(asked))
     if not isinstance(result, RoundResult):
-        raise slip("end with return self.finish(...)", result)
-    # What a ledger can hold, also where a strategy does not end with finish.
-    plain: dict[str, Any] = {name: plain_numbers(getattr(result, name)) for name in DEPTHS}
-    for name, (least, most) in DEPTHS.items():
-        check(plain[name], name, least, most)
-    return replace(result, **plain)
+        raise ConfigError(
+            f"strategy {strategy.name}: its round must ask with replies = yield [Train(...), ...], "
+            "a list, and end with return self.finish(...)"
+        )
+    return result

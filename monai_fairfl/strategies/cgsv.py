@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator
 from typing import Any
 
@@ -18,13 +17,8 @@ from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.parts import Reward, Sparsified
 from monai_fairfl.utils.arguments import argument, remembered
 
-logger = logging.getLogger(__name__)
-
 REWARDS = ("cosine", "round_robin", "data_size", "euclidean", "contribution_index", None)
 MIN_REPUTATION = 1e-3  # before normalising
-
-UNUSUAL_LENGTH = 2.0
-"""A fixed length is unusual when it is so many times longer or shorter than the mean update."""
 
 VARIANTS: dict[str, Any] = {
     "recommended": {"mask_scope": "layer", "rounding": "ceil", "leave_one": False},
@@ -104,7 +98,7 @@ class CGSV(Strategy):
 
         # The steps are those of Algorithm 1. u_i is the update, scaled to the length Gamma.
         norms = local.geometry.norms
-        gamma = self._length(float(norms.mean()))
+        gamma = float(norms.mean()) if self.gamma is None else self.gamma
         scale = np.where(norms > ZERO_NORM, gamma / np.maximum(norms, ZERO_NORM), 0.0)
 
         # The server's step is u_N = sum_i r_i u_i, with the previous reputations. In the first
@@ -138,19 +132,6 @@ class CGSV(Strategy):
             merit=merit,
             details={"cosine": psi, "reputation": dict(self.reputation)},
         )
-
-    def _length(self, mean_norm: float) -> float:
-        """Gamma; a fixed one that is far from the first round's updates is logged."""
-        gamma = mean_norm if self.gamma is None else self.gamma
-        times = gamma / max(mean_norm, ZERO_NORM)
-        is_usual = mean_norm <= ZERO_NORM or 1 / UNUSUAL_LENGTH <= times <= UNUSUAL_LENGTH
-        if self.rounds == 0 and not is_usual:
-            logger.warning(
-                f"CGSV: gamma={gamma:g} sets the length of every step, but this round's updates "
-                f"have the mean length {mean_norm:.3g}; gamma=None takes the length that the "
-                "clients trained"
-            )
-        return gamma
 
     def _merit(self, local: Replies) -> Generator[list[Request], Replies, np.ndarray | None]:
         """What the paper's baselines reward in place of the reputation, shape (N,)."""

@@ -121,9 +121,9 @@ class FedCE(Strategy):
         else:
             # In round 0, the releases count the error as 1 and the Dice as 0.
             gained = 1 - distance, 1 - error
-        seen = self.seen.of(names, 0.0) + 1
-        first = self.first.of(names, 0.0) + gained[0]
-        second = self.second.of(names, 0.0) + gained[1]
+        seen = self.seen.add(names, 1)
+        first = self.first.add(names, gained[0])
+        second = self.second.add(names, gained[1])
         first_mean, second_mean = first / seen, second / seen
         weight = normalise(first_mean) if is_paper else self._from_means(first_mean, second_mean)
 
@@ -134,9 +134,6 @@ class FedCE(Strategy):
         self.weight.put(names, weight)
         self.entered = Memory(result.aggregation)
         self.shortened = sorted(local.shortened & set(names))
-        self.seen.put(names, seen)
-        self.first.put(names, first)
-        self.second.put(names, second)
         return result
 
     def _from_means(self, cosine: np.ndarray, dice: np.ndarray) -> np.ndarray:

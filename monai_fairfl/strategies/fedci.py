@@ -58,7 +58,6 @@ class FedCI(Strategy):
         if self.decay < 1:
             gain = values.sum()
             counted = values / gain if gain > LEAST_GAIN else np.zeros(len(local))
-        summed = self.contribution.of(local.clients, 0.0) + self.decay**self.rounds * counted
-        self.contribution.put(local.clients, summed)
+        summed = self.contribution.add(local.clients, self.decay**self.rounds * counted)
         self.rounds += 1
         return self.finish(local, weights, summed, details={"round_value": values})

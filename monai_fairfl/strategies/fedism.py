@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from monai_fairfl.messages import Measure, Train
-from monai_fairfl.replies import normalise, powers
+from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
 
@@ -26,7 +26,7 @@ class FedISM(Strategy):
               \tilde a_k \leftarrow \beta a_k + (1 - \beta) \tilde a_k
 
     Args:
-        q: power, at least 0; 0 is uniform, large values leave all to the sharpest client.
+        q: power, 0 to 50; 0 is uniform, large values leave all to the sharpest client.
         beta: of the moving average, on the new value, in (0, 1]; 1: no averaging.
         rho: radius of the perturbation, in training and in measuring.
         alpha: GSAM's share of the orthogonal gradient, at least 0; 0 is SAM.
@@ -47,7 +47,7 @@ class FedISM(Strategy):
     'FedISM-beta_1.0'
     """
 
-    q: float = argument(2.0, "[0, inf)")
+    q: float = argument(2.0, "[0, 50]")
     beta: float = argument(0.5, "(0, 1]")
     rho: float = argument(0.05, "[0, inf)")
     alpha: float = argument(0.1, "[0, inf)")
@@ -85,7 +85,7 @@ class FedISM(Strategy):
 
         # SAGA: a_k = s_k^q / sum_j s_j^q, from shares of sharpness as in the authors' code.
         shares = normalise(np.maximum(sharpness, LEAST_SHARPNESS)) + LEAST_SHARPNESS
-        weights = normalise(powers(shares, self.q))
+        weights = normalise(shares**self.q)
 
         # The moving average beta a_k + (1 - beta) of the previous one; in the first round a_k.
         if self.smoothed:

@@ -14,7 +14,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import Replies, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.utils.arguments import argument, is_finite
+from monai_fairfl.utils.arguments import argument
 
 ByLayer = dict[str, np.ndarray]
 """layer -> numbers of the clients, shape (N,)."""
@@ -70,9 +70,8 @@ class FedLWR(Strategy):
     def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
         if self.clip is not None:
-            bounds = list(self.clip) if isinstance(self.clip, Sequence) else []
-            is_inside = all(is_finite(bound) and 0 <= bound <= 1 for bound in bounds)
-            if not (len(bounds) == 2 and is_inside and bounds == sorted(bounds)):
+            low, high = self.clip
+            if not 0 <= low <= high <= 1:
                 raise ConfigError(
                     f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {self.clip!r}"
                 )
@@ -126,13 +125,6 @@ class FedLWR(Strategy):
             layers = reply.measurements.get(self.measurement)
             if not isinstance(layers, Mapping):
                 continue
-            unknown = sorted(set(layers) - set(self.spec.layers.values()) - {"mean"})
-            if unknown:
-                self.note(
-                    reply.client,
-                    f"{self.measurement} of {unknown[0]!r} does not count: the model has no such "
-                    "layer",
-                )
             for layer in averaged.intersection(layers) - {"mean"}:
                 distance = found.setdefault(layer, np.full(len(compared), np.nan))
                 distance[row] = 1 - min(max(float(layers[layer]), low), high)

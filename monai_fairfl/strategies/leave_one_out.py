@@ -59,8 +59,5 @@ class LeaveOneOut(Strategy):
         weights = normalise(drop)
 
         # Contribution: the mean drop over the rounds that a client took part in.
-        summed = self.drops.of(names, 0.0) + drop
-        counts = self.counts.of(names, 0.0) + 1
-        self.drops.put(names, summed)
-        self.counts.put(names, counts)
-        return self.finish(local, weights, summed / counts, details={"drop": drop})
+        contributions = self.drops.add(names, drop) / self.counts.add(names, 1)
+        return self.finish(local, weights, contributions, details={"drop": drop})

@@ -29,7 +29,6 @@ from monai_fairfl.replies import (
     Aggregation,
     Replies,
     normalise,
-    powers,
     sample_shares,
     uniform,
 )
@@ -89,10 +88,10 @@ class Proportional(Weighting):
     r"""Weights proportional to a power of the contribution: :math:`\rho_i \propto \max(c_i, 0)^q`.
 
     Args:
-        power: q, at least 0; 0 is uniform, large values leave all to the greatest contributor.
+        power: q, 0 to 50; 0 is uniform, large values leave all to the greatest contributor.
 
     Raises:
-        ValueError: when ``power`` is no number, below 0 or not finite.
+        ConfigError: when ``power`` is no number in its range.
 
     >>> import numpy as np
     >>> from monai_fairfl import ModelSpec, Replies
@@ -101,10 +100,10 @@ class Proportional(Weighting):
     [0.9, 0.1, 0.0]
     """
 
-    power: float = argument(1.0, "[0, inf)")
+    power: float = argument(1.0, "[0, 50]")
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
-        return normalise(powers(np.maximum(contributions, 0.0), self.power))
+        return normalise(np.maximum(contributions, 0.0) ** self.power)
 
 
 class Krum(Weighting):
@@ -490,8 +489,7 @@ class Mixed(Reward):
 def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
     """Masks of the ``counts[i]`` entries of largest magnitude; ties go to the lower index.
 
-    One sort of the values serves all masks. NumPy sorts by a processor's vectors, in less time than
-    it takes to find several places of the order.
+    One sort of the values serves all masks.
 
     Args:
         values: any shape.
@@ -500,29 +498,12 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
     >>> keep_largest(torch.tensor([1.0, -3.0, 2.0]), [2, 0])
     [tensor([False,  True,  True]), tensor([False, False, False])]
     """
-    # NumPy has no bfloat16. Float32 holds every half-precision number exactly.
-    if values.dtype in (torch.bfloat16, torch.float16):
-        values = values.float()
-    magnitudes = values.detach().abs().cpu().numpy().reshape(-1)
-    size = magnitudes.size
-
-    # In ascending order, the smallest of the `count` largest has the index size - count.
-    ordered = magnitudes
-    if any(0 < count < size for count in counts):
-        ordered = np.sort(magnitudes)
-
+    order = values.abs().flatten().argsort(descending=True, stable=True)
     masks = []
     for count in counts:
-        mask = np.full(size, count > 0)
-        if 0 < count < size:
-            smallest = ordered[size - count]
-            mask = magnitudes >= smallest
-            # Of the entries equal to the smallest, those too many; higher indices first.
-            surplus = np.count_nonzero(mask) - count
-            if surplus > 0:
-                ties = np.flatnonzero(magnitudes == smallest)
-                mask[ties[-surplus:]] = False
-        masks.append(torch.from_numpy(mask).view(values.shape))
+        mask = torch.zeros(values.numel(), dtype=torch.bool)
+        mask[order[:count]] = True
+        masks.append(mask.view(values.shape))
     return masks
 
 
@@ -575,9 +556,8 @@ class Parts(Checked):
         for key, value in self.training.items():
             if key not in TRAINING:
                 raise ValueError(f"training has no key {key!r}{did_you_mean(str(key), TRAINING)}")
-            check_value(f"{key} in training", value, "float", TRAINING[key][0])
-            if key == "local_epochs" and value % 1:
-                raise ValueError(f"{key} in training must be a whole number, got {value!r}")
+            kind = "int" if key == "local_epochs" else "float"
+            check_value(f"{key} in training", value, kind, TRAINING[key][0])
         if "gsam_alpha" in self.training and "sam_rho" not in self.training:
             raise ValueError(
                 "gsam_alpha in training needs sam_rho, the radius: GSAM is a refinement of SAM"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from monai_fairfl.messages import Train
-from monai_fairfl.replies import normalise, unit_of_powers
+from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
 
@@ -24,7 +24,7 @@ class QFedAvg(Strategy):
               {\sum_k q F_k^{q-1} ||\Delta w_k||^2 + L F_k^q}
 
     Args:
-        q: fairness, at least 0; 0 is FedAvg with uniform weights.
+        q: fairness, 0 to 50; 0 is FedAvg with uniform weights.
         learning_rate: L = 1 / learning_rate estimates the smoothness of the loss. That is the rate
             of SGD clients; for Adam no such number exists. A smaller one makes shorter steps.
         variant: ``"paper"`` as above; ``"released"``, FedISM's authors: a plain average with the
@@ -37,7 +37,7 @@ class QFedAvg(Strategy):
     'QFedAvg-q_2.0'
     """
 
-    q: float = argument(1.0, "[0, inf)")
+    q: float = argument(1.0, "[0, 50]")
     learning_rate: float = argument(1.0, "(0, inf)")
     variant: str = argument("paper", ("paper", "released"))
 
@@ -55,8 +55,6 @@ class QFedAvg(Strategy):
 
         # The powers F_k^q, divided by their sum, are the weights of the average.
         losses = self.measured(local, "global_loss", least=0.0) + LEAST_LOSS
-        unit = unit_of_powers(losses, self.q)
-        losses = losses / unit
         powers = losses**self.q
         weights = normalise(powers)
         if self.variant == "released":
@@ -66,7 +64,7 @@ class QFedAvg(Strategy):
         # (Algorithm 2).
         lipschitz = 1 / self.learning_rate
         squared_norms = (lipschitz * local.geometry.norms) ** 2
-        curvatures = self.q * losses ** (self.q - 1) / unit * squared_norms + lipschitz * powers
+        curvatures = self.q * losses ** (self.q - 1) * squared_norms + lipschitz * powers
 
         # The server's step, sum_k F_k^q Delta w_k / sum_k h_k, is the weighted average of the
         # updates times one factor.

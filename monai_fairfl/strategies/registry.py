@@ -50,11 +50,6 @@ def find(name: object, allow_import: bool = True) -> Any:
     >>> find("FedCE") is find("monai_fairfl.strategies.FedCE")
     True
     """
-    if str(name).lower() in ("fedprox", "fedbn", "sam", "fedsam"):
-        raise ConfigError(
-            f"{name} is an option of every strategy, see docs/methods/handlers.md: "
-            "FedAvg(training={'prox_mu': 0.01})"
-        )
     return find_in(name, strategies, *KINDS, allow_import=allow_import)
 
 

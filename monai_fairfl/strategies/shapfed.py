@@ -4,20 +4,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 
 from monai_fairfl.errors import ConfigError, did_you_mean
-from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
+from monai_fairfl.messages import ModelSpec, Train, weight_of
 from monai_fairfl.replies import cosine, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.strategies.parts import Mixed
 from monai_fairfl.utils.arguments import argument, remembered
-
-logger = logging.getLogger(__name__)
 
 
 class ShapFed(Strategy):
@@ -45,8 +39,8 @@ class ShapFed(Strategy):
     contribution; where no other present client labels it, its value stays. A class that a client
     labelled in an earlier round, and no longer labels, is noted: its value counts only where it is
     below the mean of the classes that the client labels now.
-    A network with one output channel has one class; the method then compares whole output layers,
-    and logs a warning. It trusts the output layer of updates, and which classes clients report as
+    A network with one output channel has one class; the method then compares whole output layers.
+    It trusts the output layer of updates, and which classes clients report as
     labelled.
 
     >>> ShapFed(personalised=True).name
@@ -78,23 +72,6 @@ class ShapFed(Strategy):
             raise ConfigError(
                 f"ShapFed: output_layer must be a trained layer of the model, got {found[0]!r}"
                 f"{did_you_mean(found[0], layers)}"
-            )
-
-    def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
-        super().start(weights, clients, spec)
-        layer = spec.output_layer(self.output_layer)
-        classes = replace(spec, output=layer).classes(weights)
-        name = layer[0] if layer else ""
-        bias = weights.get(bias_of(name))
-        if bias is not None and len(bias) != classes:
-            raise ConfigError(
-                f"ShapFed: output layer {name!r} has {classes} classes, and its bias {len(bias)}: "
-                "name a convolution or a linear layer as output_layer, or none"
-            )
-        if classes == 1:
-            logger.warning(
-                f"ShapFed: the output layer {name!r} has one class only, so class values compare "
-                "whole output layers; two channels under one softmax are no more than one"
             )
 
     def round(self, clients: list[str]) -> Rounds:

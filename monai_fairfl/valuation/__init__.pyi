@@ -20,6 +20,5 @@ from .games import exact_shapley as exact_shapley
 from .games import gtg_shapley as gtg_shapley
 from .games import leave_one_out as leave_one_out
 from .games import permutation_shapley as permutation_shapley
-from .games import rank_stability as rank_stability
 from .games import shapley_values as shapley_values
 from .games import sum_over_rounds as sum_over_rounds

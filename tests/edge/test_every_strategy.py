@@ -21,7 +21,6 @@ from helpers.tiny_networks import SITES
 
 from monai_fairfl import History, Reply, Request, Strategy
 from monai_fairfl.audit import replay
-from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import (
     CFFL,
@@ -132,9 +131,3 @@ def test_one_clients_strange_numbers_end_no_federation(name: str, tmp_path: Path
     require_sound(history, strategy)
     for record in history.rounds:
         assert {*record["not_finite"], *record["dropped"]} <= {"elm"}
-    # Powers and sums of what a run's own ranges let in stay finite, too.
-    anything = dict.fromkeys(MEASUREMENTS, [-1e300, 1e300])
-    faults = {"elm": reporting(1e30, -1e30, 1e-30)}
-    strategy = MADE[name]()
-    run = federation(strategy, tmp_path / "any", faults=faults, ranges=anything)
-    require_sound(run.run(), strategy)

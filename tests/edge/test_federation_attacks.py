@@ -117,12 +117,13 @@ def test_default_guards_leave_the_honest_sites_their_gain(
 
 # --- attacks on the score
 
-NOT_FOR_GUARDS = ("num_samples 1e9", "report of 1e9", "plausible false report")
-"""Sample counts and reports are checked where they arrive; no guard looks at them."""
+LEFT_OUT = ("num_samples 1e9", "report of 1e9", "plausible false report", "x10", "Inf")
+"""Counts and reports are checked where they arrive, by no guard; of two that are alike, one is left
+out.
+"""
 
-OF_THE_SCORE = ("copy", "a site that sinks another")
-CASES = [("FedAvg", name) for name in ATTACKS if name not in NOT_FOR_GUARDS]
-CASES += [(method, name) for method in ("FedCE", "CGSV", "ShapFed") for name in OF_THE_SCORE]
+CASES = [("FedAvg", name) for name in ATTACKS if name not in LEFT_OUT]
+CASES += [("FedCE", "copy"), ("CGSV", "a site that sinks another"), ("ShapFed", "copy")]
 
 
 def under(attack: Attack, method: str, folder: Path) -> Records:
@@ -181,7 +182,7 @@ def test_no_guard_acts_on_honest_sites_or_on_an_honest_outlier(
 ) -> None:
     models = []
     for title, settings in (("guarded", {}), ("plain", {"guards": ()})):
-        run = federation_of(FedCE(), tmp_path / title, outlier=outlier, **settings)
+        run = federation_of(FedCE(), tmp_path / title, outlier=outlier, rounds=4, **settings)
         rounds = list(run.run().rounds)
         assert attacks.verdicts_on(rounds, SITES) == []
         models.append([record["model"] for record in rounds])

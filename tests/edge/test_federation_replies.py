@@ -151,20 +151,6 @@ class WithoutYield(FedAvg):
         return [Train(client, self.weights) for client in clients]
 
 
-class Giving(FedAvg):
-    """Gives to the ledger what it cannot hold."""
-
-    name = "Giving"
-
-    def __init__(self, **fields: Any):
-        super().__init__()
-        self.fields = fields
-
-    def round(self, clients: Sequence[str]) -> Rounds:
-        result = yield from super().round(clients)
-        return replace(result, **self.fields)
-
-
 class Remembering(FedAvg):
     """Keeps a number of NumPy in its state, which no checkpoint can hold."""
 
@@ -183,8 +169,6 @@ class Remembering(FedAvg):
     ("strategy", "words"),
     [
         (WithoutYield(), "WithoutYield.*yield.*list"),
-        (Giving(contributions={"A": "0.5"}), r"Giving.*contributions\['A'\].*str"),
-        (Giving(details={"q": {"A": [1, 2]}}), r"Giving.*details\['q'\]\['A'\].*list"),
         (Remembering(), "Remembering.*seen.*float32"),
     ],
 )

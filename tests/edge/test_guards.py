@@ -102,16 +102,9 @@ def test_huge_finite_updates_are_outsized_beside_the_others_and_the_model() -> N
     assert evidence["median_of_others"] == pytest.approx(1, rel=1e-4)
     # It is a thousand times as long as the others, and longer than the model.
     longer = {name: 40 * tensor for name, tensor in START.items()}
-    for factor, start, is_found in (
-        (990, START, False),
-        (1010, START, True),
-        (1010, longer, False),
-    ):
+    for factor, start, found in ((990, START, []), (1010, START, ["B"]), (1010, longer, [])):
         played = guarded_rounds(Outsized(), times(factor, "B"), start=start)
-        assert bool(verdicts(played)) == is_found
-    assert verdicts(guarded_rounds(Outsized(), times(1e6, "B", "AB"))) == {
-        "B": [("Outsized", QUARANTINE)]
-    }
+        assert list(verdicts(played)) == found
     # An honest update beside those who sent next to nothing stays, and so does one alone.
     updates = {name: 1e-9 * one for name, one in honest(NAMES).items()}
     assert verdicts(guarded_rounds(Outsized(), {**updates, "B": honest(NAMES)["B"]})) == {}
@@ -122,19 +115,21 @@ def test_huge_finite_updates_are_outsized_beside_the_others_and_the_model() -> N
 
 
 def test_an_update_far_shorter_than_the_others_is_empty() -> None:
-    for factor, is_found in ((0.0, True), (0.9e-3, True), (1.1e-3, False)):
-        played = guarded_rounds(Empty(), times(factor))
-        assert bool(verdicts(played)) == is_found
-    # Also two of three: the median is of the others of each.
-    short = {**times(1e-5, "B", "ABC"), "A": 0 * honest("A")["A"]}
-    assert list(verdicts(guarded_rounds(Empty(), short))) == ["A", "B"]
-    # At the end of a schedule nobody stands out.
-    updates = {client: 1e-6 * update for client, update in honest(NAMES).items()}
-    assert verdicts(guarded_rounds(Empty(), updates)) == {}
-    # Of two clients only one without any length is empty; a client alone never is.
-    assert verdicts(guarded_rounds(Empty(), times(1e-5, "A", "AB"))) == {}
-    assert list(verdicts(guarded_rounds(Empty(), times(0.0, "A", "AB")))) == ["A"]
-    assert verdicts(guarded_rounds(Empty(), {"A": 0 * honest("A")["A"]})) == {}
+    alone = {"A": 0 * honest("A")["A"]}
+    short = {**times(1e-5, "B", "ABC"), **alone}
+    end = {client: 1e-6 * update for client, update in honest(NAMES).items()}
+    for updates, found in (
+        (times(0.0), "C"),
+        (times(0.9e-3), "C"),
+        (times(1.1e-3), ""),
+        (short, "AB"),  # the median is of the others of each
+        (end, ""),  # at the end of a schedule nobody stands out
+        # Of two clients only one without any length is empty; a client alone never is.
+        (times(1e-5, "A", "AB"), ""),
+        (times(0.0, "A", "AB"), "A"),
+        (alone, ""),
+    ):
+        assert "".join(verdicts(guarded_rounds(Empty(), updates))) == found
 
 
 def test_a_long_update_is_cut_to_the_median_of_the_others() -> None:
@@ -267,11 +262,6 @@ def test_unusual_and_plausible_statistics_pass() -> None:
     # Channels without variance do not differ.
     dead = {client: statistics_of(variance=10.0**-power) for power, client in enumerate(NAMES, 6)}
     assert judged_statistics(**dead) == []
-    # Of two clients none is far from the others.
-    played = guarded_rounds(
-        BatchStatistics(), honest("AB"), buffers={"A": statistics_of(variance=1e6)}
-    )
-    assert verdicts(played) == {}
 
 
 # ---- replays
@@ -327,16 +317,11 @@ def test_updates_of_the_round_before_are_found() -> None:
 
 
 def test_a_threshold_that_would_guard_nothing_is_refused() -> None:
-    checked = 0
     for guard in DEFAULT:
         kind: Any = type(guard)
-        for argument, parameter in inspect.signature(kind).parameters.items():
-            if not isinstance(parameter.default, (int, float)):
-                continue
+        for argument in inspect.signature(kind).parameters:
             with pytest.raises(ConfigError, match=f"{kind.__name__}.*{argument}"):
                 kind(**{argument: math.nan})
-            checked += 1
-    assert checked >= 10
 
 
 def test_where_all_are_quarantined_the_round_says_so() -> None:

@@ -68,7 +68,6 @@ MEANT = [
     ("FedCE(**{'mode': 'sum'})", "argument"),
     ("FedCE(", "call"),
     ("os.getcwd", "os.getcwd"),
-    ("FedProx", "prox_mu"),
     ("FedAvg(average=Krum())", "Average.*Krum"),
     ("FedAvg(average=Medan())", "'Median'"),
     ("Proportional(2.0)", "Proportional"),

@@ -32,6 +32,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from monai_fairfl import read_ledger, read_spec
+from monai_fairfl.messages import to_json
 from monai_fairfl.transports.flare import FairFLController, FairFLExecutor, FairFLRecipe
 
 CLIENTS = ["elm", "poplar", "sycamore"]
@@ -68,7 +69,7 @@ def net_app(folder: Path, **settings: Any) -> Path:
     spec = read_spec(network)
     save_file(spec.tensors_of(network), initial / "model.safetensors")
     plain = json.loads((initial / "job.json").read_text())
-    (initial / "job.json").write_text(json.dumps({**plain, "spec": spec.to_json(), "recipe": None}))
+    (initial / "job.json").write_text(json.dumps({**plain, "spec": to_json(spec), "recipe": None}))
     return app
 
 

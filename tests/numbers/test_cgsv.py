@@ -89,9 +89,3 @@ def test_baselines_of_the_reward() -> None:
     np.testing.assert_allclose(others["2"]["w"], W0 + UPDATES["2"])
     # Its weights are the shares of images in every round.
     assert values(results[3].aggregation) == pytest.approx(COMMON["p"])
-
-
-def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:
-    updates = {**UPDATES, "3": [0.0] * 4}
-    (result,) = play(CGSV(), [updates], samples=SAMPLES)
-    assert result.details["cosine"]["3"] == 0 and result.weights["w"].isfinite().all()

@@ -105,22 +105,3 @@ def test_the_geometric_median_is_the_minimum_of_the_distances() -> None:
     )
     agree(result.weights["w"], best.x, 1e-5)
     assert sum(values(result.aggregation, tuple("ABCDE"))) == pytest.approx(1)
-
-
-RULES: list[tuple[dict[str, Any], int]] = [
-    ({"average": Median()}, 3),
-    ({"average": TrimmedMean(3)}, 3),
-    ({"weighting": GeometricMedian()}, 3),
-    ({"weighting": Krum(attackers=2, chosen=3)}, 2),
-]
-"""The part, and the most attackers of seven that it stands."""
-
-
-def test_fewer_attackers_than_the_breakdown_point_move_the_step_little() -> None:
-    updates = updates_of(7)
-    for part, attackers in RULES:
-        for hostile in (-1.0, 1e6):
-            attacked = updates.copy()
-            attacked[-attackers:] = hostile * updates[0]
-            honest_mean = updates[:-attackers].mean(0)
-            assert np.linalg.norm(step_of(part, attacked) - honest_mean) < 1.0

@@ -7,17 +7,15 @@ from __future__ import annotations
 import csv
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from scipy import stats
 
-from monai_fairfl import normalise
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.statistics import (
     CaseScore,
@@ -27,8 +25,6 @@ from monai_fairfl.statistics import (
     holm,
     pearson,
     performance,
-    performance_distance,
-    performance_fairness_pearson,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -41,20 +37,15 @@ def table(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def numbers(row: dict[str, str], prefix: str) -> list[float]:
-    """Values of the columns prefix1, prefix2, ..., as printed."""
-    return [float(row[f"{prefix}{i}"]) for i in range(1, 7) if row.get(f"{prefix}{i}")]
-
-
 def fractions(row: dict[str, str], prefix: str) -> list[float]:
-    return [value / 100 for value in numbers(row, prefix)]
+    """Values of the columns prefix1, prefix2, ..., printed in percent."""
+    return [float(row[f"{prefix}{i}"]) / 100 for i in range(1, 7) if row.get(f"{prefix}{i}")]
 
 
 def find(name: str, **keys: str) -> dict[str, str]:
     """The row of a table that has these values."""
-    found = [row for row in table(name) if keys.items() <= row.items()]
-    assert len(found) == 1
-    return found[0]
+    [found] = [row for row in table(name) if keys.items() <= row.items()]
+    return found
 
 
 def spread(scores: list[float], quantity: str) -> float:
@@ -63,147 +54,69 @@ def spread(scores: list[float], quantity: str) -> float:
     return 100 * performance(scores, ddof=int(quantity[-1])).std
 
 
-LOO = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
-
-
-def loo_rows(task: str) -> list[dict[str, str]]:
-    return [row for row in table(LOO[task]) if row["client"] != "none_removed"]
-
-
 def recompute(row: dict[str, str]) -> float:
     """One row of the verification report, from printed values and this package's functions."""
-    source = row["source_table"]
-    task = row["task"]
-    name = row["row"]
-    quantity = row["quantity"]
+    source, task, name, quantity = (row[k] for k in ("source_table", "task", "row", "quantity"))
     if source == "fedce_table1":
-        return spread(fedce_dice(task, name), quantity)
+        dice = find("fedce_table1_table6_dice", task=task, method=name)
+        return spread(fractions(dice, "client"), quantity)
     if source.startswith("fedlwr"):
         return spread(fractions(find(FEDLWR[source], method=name), "site"), quantity)
-    if source == "fedce_table2":
-        return fairness_of_performance(fedce_dice(task, "Standalone"), fedce_dice(task, name))[
-            quantity
-        ]
     if source.startswith("shapfed"):
-        return pearson(
-            shapfed_scores(source, task, "Individual"), shapfed_scores(source, task, name)
-        ).r
-    if source == "fedce_table3":
-        return agreement_with_samples(loo_rows(task), quantity)
-    drops = published_drops(loo_rows(task))
-    return 100 * float(normalise(list(drops.values()))[list(drops).index(name)])
-
-
-FEDLWR = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}
-
-
-def fedce_dice(task: str, method: str) -> list[float]:
-    return fractions(find("fedce_table1_table6_dice", task=task, method=method), "client")
-
-
-def shapfed_scores(source: str, task: str, method: str) -> list[float]:
-    dataset, partition = task.split("/")
-    return fractions(find(source, dataset=dataset, partition=partition, method=method), "P")
-
-
-def fairness_of_performance(alone: list[float], method: list[float]) -> dict[str, float]:
-    r, p_value = performance_fairness_pearson(alone, method)
-    distance = performance_distance(alone, method)
-    return {"pearson_x100": r, "p_value": p_value, "euclidean": distance}
-
-
-def agreement_with_samples(rows: list[dict[str, str]], quantity: str) -> float:
-    """Agreement of the shares of samples with the published leave-one-out shares."""
+        dataset, partition = task.split("/")
+        keys = {"dataset": dataset, "partition": partition}
+        of = [fractions(find(source, method=one, **keys), "P") for one in ("Individual", name)]
+        return pearson(*of).r
+    rows = [row for row in table(LOO[task]) if row["client"] != "none_removed"]
     samples = np.array([float(row["training_samples"]) for row in rows])
     published = [float(row["performance_contribution_pct"]) / 100 for row in rows]
     found = agreement((samples / samples.sum()).tolist(), published)
-    if quantity == "pearson_x100":
-        return found.pearson
-    value: float = getattr(found, quantity)
-    return value
+    return float(getattr(found, quantity.removesuffix("_x100")))
 
 
-def published_drops(rows: list[dict[str, str]]) -> dict[str, float]:
-    """client -> drop in score without this client, of all structures together."""
-    drops = {}
-    for row in rows:
-        deltas = [float(value) for key, value in row.items() if key.startswith("delta_")]
-        drops[f"client{row['client']}"] = -sum(deltas)
-    return drops
-
+FEDLWR = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}
+LOO = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
+MET = {
+    "fedce_table1": 32,
+    "fedce_table3": 7,
+    "fedlwr_table1": 18,
+    "fedlwr_table2": 18,
+    "shapfed_table1": 5,
+    "shapfed_table2": 2,
+}
+"""Table -> number of its values that are met."""
 
 # What half a unit of the last printed digit, or the coarser rounding of the paper, allows.
-TOLERANCE = {
-    ("fedce_table1", "avg_dice"): 0.0055,
-    ("fedce_table1", "std_ddof1"): 0.0056,
-    ("fedce_table2", "p_value"): 0.0005,
-    ("fedce_table4", "performance_contribution_pct"): 0.25,
-    ("fedce_table5", "performance_contribution_pct"): 0.03,
-    ("fedlwr_table1", "avg_dice"): 0.01,
-    ("fedlwr_table1", "std_ddof0"): 0.01,
-    ("fedlwr_table1", "std_ddof1"): 0.01,
-    ("fedlwr_table2", "avg_dice"): 0.01,
-    ("fedlwr_table2", "std_ddof0"): 0.01,
-    ("fedlwr_table2", "std_ddof1"): 0.01,
-}
-
-
-def can_be_recomputed(row: dict[str, str]) -> bool:
-    source = row["source_table"]
-    return not source.endswith("own_r") and source != "fedce_table45"
-
-
-REPORT = [row for row in table("verification_report") if can_be_recomputed(row)]
+TOLERANCE = {"fedce_table1": 0.0056, "fedlwr_table1": 0.01, "fedlwr_table2": 0.01}
 
 
 def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere() -> None:
-    counts: dict[str, int] = {}
-    for row in REPORT:
+    counts = Counter[str]()
+    for row in table("verification_report"):
         source = row["source_table"]
-        counts[source] = counts.get(source, 0) + int(row["matches"])
-        value = recompute(row)
-        assert value == pytest.approx(float(row["recomputed"]), rel=3e-3, abs=6e-5), row
-        tolerance = TOLERANCE.get((source, row["quantity"]), 0.005)
-        is_met = abs(value - float(row["published"])) <= tolerance
-        assert is_met == (row["matches"] == "1"), row
-    assert counts == {
-        "fedce_table1": 32,
-        "fedce_table2": 0,
-        "fedce_table3": 7,
-        "fedce_table4": 4,
-        "fedce_table5": 4,
-        "fedlwr_table1": 18,
-        "fedlwr_table2": 18,
-        "shapfed_table1": 5,
-        "shapfed_table2": 2,
-    }
+        if source in MET:
+            counts[source] += int(row["matches"])
+            value = recompute(row)
+            assert value == pytest.approx(float(row["recomputed"]), rel=3e-3, abs=6e-5), row
+            is_met = abs(value - float(row["published"])) <= TOLERANCE.get(source, 0.005)
+            assert is_met == (row["matches"] == "1"), row
+    assert counts == MET
 
 
 # ---- how well and how evenly sites are served
 
 
 def test_performance_names_the_worst_site() -> None:
-    found = performance({"x": 0.9, "a": 0.6, "m": 0.7})
+    found = performance({"x": 0.9, "a": 0.6, "m": 0.7, "b": 0.6})
+    # Of equally bad ones the first by name; a sequence numbers its clients.
     assert (found.worst_client, found.worst) == ("a", 0.6)
     assert found.gap == pytest.approx(0.3)
-    assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
-    # Of equally bad ones the first by name; a sequence numbers its clients.
-    assert performance({"b": 0.5, "a": 0.5, "c": 0.9}).worst_client == "a"
+    assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7, 0.6]))
     assert performance([0.9] * 10 + [0.1, 0.8]).worst_client == "10"
     alone = performance({"only": 0.8})
     assert alone.mean == 0.8 and math.isnan(alone.std) and alone.jain == pytest.approx(1)
-    assert performance({"only": 0.8}, ddof=0).std == 0
-    assert performance([0.4] * 5).jain == pytest.approx(1)
     assert performance([0.0, 0.0, 0.7, 0.0]).jain == pytest.approx(0.25)
     assert math.isnan(performance([0.0, 0.0]).jain)
-
-
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8))
-def test_pearson_is_scipys(pairs: list[tuple[int, int]]) -> None:
-    x, y = (np.array(v, dtype=float) for v in zip(*pairs))
-    assume(np.ptp(x) > 0 and np.ptp(y) > 0)
-    found, expected = pearson(x.tolist(), y.tolist()), stats.pearsonr(x, y)
-    assert tuple(found) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-12)
 
 
 def test_correlations_that_do_not_exist_are_undefined_not_zero() -> None:
@@ -215,7 +128,7 @@ def test_correlations_that_do_not_exist_are_undefined_not_zero() -> None:
     assert math.isnan(found.pearson) and math.isnan(found.p_value)
     assert found.euclidean == pytest.approx(math.dist([0.25] * 4, other))
     assert found.cosine == pytest.approx(0.5 / math.sqrt(0.3))
-    assert math.isnan(performance_fairness_pearson([0.8, 0.9], [0.7, 0.9]).r)
+    assert math.isnan(pearson([0.8, 0.9], [0.7, 0.9]).r)
 
 
 def test_clients_are_matched_by_name_and_what_cannot_be_judged_is_refused() -> None:
@@ -223,7 +136,7 @@ def test_clients_are_matched_by_name_and_what_cannot_be_judged_is_refused() -> N
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: performance({"siteA": 0.9, "siteB": math.nan}), "'siteB'.*nan"),
         (lambda: performance({"siteA": 0.9, "siteB": 87.2}), "'siteB'.*87.2"),
-        (lambda: performance_distance({"a": 0.5}, {"b": 0.5}), r"\['a'\].*\['b'\]"),
+        (lambda: pearson({"a": 0.5}, {"b": 0.5}), r"\['a'\].*\['b'\]"),
         (lambda: agreement({"a": 4.0, "b": 1.0}, {"a": 0.5, "b": 0.5}), "sum to 1"),
     ]
     for call, words in calls:
@@ -264,7 +177,8 @@ def values_of(scores: Sequence[CaseScore], **chosen: object) -> list[float]:
 
 def test_mean_and_deviation_are_over_seeds_of_the_mean_of_sites() -> None:
     scores = made_scores()
-    for standing in compare_paired(scores, list(LIFT)).strategies:
+    found = compare_paired(scores, list(LIFT))
+    for standing in found.strategies:
         by_seed = []
         for seed in (0, 1, 2):
             of_sites = []
@@ -277,11 +191,8 @@ def test_mean_and_deviation_are_over_seeds_of_the_mean_of_sites() -> None:
         assert standing.std == pytest.approx(stdev(by_seed), abs=1e-12)
         alder = fmean(values_of(scores, strategy=standing.strategy, site="alder"))
         assert standing.by_site["alder"] == pytest.approx(alder, abs=1e-12)
-    means = {
-        standing.strategy: standing.mean
-        for standing in compare_paired(scores, list(LIFT)).strategies
-    }
-    for pair in compare_paired(scores, list(LIFT)).pairs:
+    means = {standing.strategy: standing.mean for standing in found.strategies}
+    for pair in found.pairs:
         difference = means[pair.strategy] - means[pair.reference]
         assert pair.difference.estimate == pytest.approx(difference, abs=1e-12)
 
@@ -355,11 +266,7 @@ def test_what_one_run_lacks_is_left_out_for_all_by_name() -> None:
     without = [score for score in scores if (score.site, score.case) != ("alder", "Case02")]
     assert repr(found.pairs) == repr(compare_paired(without, list(LIFT)).pairs)
 
-    # A site without common cases, and a strategy without a seed.
-    no_site = [s for s in scores if (s.strategy, s.seed, s.site) != ("FedCE", 0, "birch")]
-    found = compare_paired(no_site, list(LIFT))
-    assert sorted(found.cases) == ["alder", "cedar"]
-    assert any("birch" in words for words in found.left_out)
+    # A strategy without a seed.
     no_seed = [score for score in scores if (score.strategy, score.seed) != ("CGSV", 2)]
     found = compare_paired(no_seed, list(LIFT))
     assert [each.strategy for each in found.strategies] == ["FedAvg", "FedCE"]

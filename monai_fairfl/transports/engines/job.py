@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import Given, config_of, guards_of
-from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.messages import ModelSpec, Weights, to_json
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.run.resuming import ended
 from monai_fairfl.server.exchange import Transport
@@ -92,7 +92,7 @@ class Start:
     def write(self, folder: Path) -> None:
         """Write ``model.safetensors`` and ``job.json``; no pickle."""
         recipe = self.recipe and self.recipe.state_dict()
-        plain = {"spec": self.spec.to_json(), "recipe": recipe, "asked": dict(self.asked)}
+        plain = {"spec": to_json(self.spec), "recipe": recipe, "asked": dict(self.asked)}
         write_atomically(folder / "model.safetensors", tensors_as_bytes(self.weights))
         write_atomically(folder / "job.json", json.dumps(plain, indent=1).encode())
 
