@@ -144,7 +144,7 @@ class CellOfStudy:
             try:
                 # Its sites take turns in this process, whose time is counted.
                 alone = replace(turn, jobs=1)
-                finished = run_logged(self.folder, self.federation, alone)
+                finished = run_logged(self.folder, lambda turn: self.federation(turn).run(), alone)
             finally:
                 minutes += (time.process_time() - started) / 60
                 write_atomically(file, str(minutes).encode())

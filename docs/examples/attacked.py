@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl import BundleFederation, find_bundle
+from monai_fairfl import BundleFederation, History, find_bundle
 from monai_fairfl.bundle.trainings import Training, run_logged
 from monai_fairfl.data.pelvis import DEMO_SITES, Site
 from monai_fairfl.run.ledger import number_in, read_ledger
@@ -73,14 +73,13 @@ def trainings(out: Path, rounds: int, seed: int) -> list[Training]:
     """
     found = []
     for story in STORIES:
-        federation = partial(_federation, story, out, rounds, seed)
-        run = partial(run_logged, out / story.name, federation)
+        run = partial(run_logged, out / story.name, partial(_run, story, out, rounds, seed))
         found.append(Training(title=story.what, rounds=rounds, run=run))
     return found
 
 
-def _federation(story: Story, out: Path, rounds: int, seed: int, turn: Turn) -> BundleFederation:
-    return BundleFederation(
+def _run(story: Story, out: Path, rounds: int, seed: int, turn: Turn) -> list[History]:
+    federation = BundleFederation(
         str(find_bundle("prostate_mri_segmentation")),
         str(out / "hospitals"),
         story.strategy,
@@ -96,6 +95,7 @@ def _federation(story: Story, out: Path, rounds: int, seed: int, turn: Turn) -> 
         jobs=turn.jobs,
         **story.settings,
     )
+    return federation.run()
 
 
 def outcome(out: Path) -> str:

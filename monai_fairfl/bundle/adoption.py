@@ -327,6 +327,8 @@ def check_listed_site(
     """
     if cases is None:
         parts = listed_cases(site_dir, bundle_root, config)
+        if not parts:
+            raise ConfigError(f"{bundle_root} has no key datalist: adopt it again")
     else:
         parts = {"listed": list(cases)}
     files = [case[name] for case in all_cases(parts) for name in FILES]

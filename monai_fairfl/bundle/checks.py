@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.settings import rows_of
+from monai_fairfl.bundle.settings import KEYS
 from monai_fairfl.data import checks
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
@@ -25,7 +25,7 @@ from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.utils.arguments import LEAD
+from monai_fairfl.utils.tensors import own_random_state
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.federation import BundleFederation
@@ -52,7 +52,8 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
     resuming.check_folder(runs.run_dir, runs.names, settings.resume)
     resuming.check_checkpoints(runs.folders.values())
     values_updates = any(valuation.needs_updates for valuation in runs.valuations)
-    weights, spec = runs.first_model()
+    with own_random_state(settings.seed):
+        weights, spec = runs.initial()
     for strategy in runs.strategies:
         folder = runs.folders[strategy.name]
         records = resuming.records_of(folder)
@@ -93,7 +94,7 @@ def check_trained_alone(runs: BundleFederation, models: Path) -> None:
         if not lists:
             continue
         trained = {case["image"] for case in cases_of_list(lists[0], folder, ("training",))}
-        parts = runs.listed(name)
+        parts = runs.listed[name]()
         for part in ("validation", "testing"):
             images = [case["image"] for case in parts.get(part, ())]
             if seen := len(trained.intersection(images)):
@@ -126,7 +127,7 @@ def check_config() -> None:
     monai_fairfl.errors.ConfigError: unknown key 'roundz' for a federation; did you mean 'rounds'?
     """
     parser, _ = configuration.calling()
-    known = ["imports", "federation", "initialize", "run", *rows_of(LEAD)]
+    known = ["imports", "federation", "initialize", "run", *KEYS]
     with configuration.errors_in_one_line():
         for key in parser.get() if parser is not None else ():
             if key not in known and not key.startswith("_"):

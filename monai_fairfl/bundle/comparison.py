@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from monai_fairfl.guards.registry import config_of
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.terminal import as_text
 from monai_fairfl.run import resuming
+from monai_fairfl.server.federation import History
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.arguments import is_whole
@@ -161,7 +162,7 @@ class Comparison:
                 write_atomically(file, content)
             for site in federation.sites:
                 if not (folder / f"{site}.json").exists():
-                    federation.listed(site, folder / f"{site}.json")
+                    federation.listed[site](file=folder / f"{site}.json", write=True)
         federation = self.federation
         cells = [self._training(cell) for cell in self.cells]
         failed = trainings.run_trainings(cells, federation.jobs, done, len(federation.sites))
@@ -201,7 +202,7 @@ class Comparison:
             federation.check_settings()
             resuming.require_same_cases(self.out / "datalists", federation.digests)
             for site in federation.sites:
-                federation.listed(site)
+                federation.listed[site]()
             checked[cell.datalists] = federation
             check = None
         return checked
@@ -214,9 +215,14 @@ class Comparison:
         waits = self.alone not in ("", cell.strategy)
         if waits:
             changes["trained_alone"] = str(replace(cell, strategy=self.alone).folder / "models")
-        federation = partial(self._federation, [cell.strategy], cell.fold, changes)
-        rounds = self.federation.settings.rounds
-        return trainings.Training(cell.title, rounds, partial(_run_cell, cell, federation), waits)
+        run = partial(_run_cell, cell, partial(self._run_strategy, cell, changes))
+        return trainings.Training(cell.title, self.federation.settings.rounds, run, waits)
+
+    def _run_strategy(self, cell: Cell, changes: Mapping[str, Any], turn: Turn) -> list[History]:
+        """Check and train the federation of a cell with these settings."""
+        federation = self._federation([cell.strategy], cell.fold, changes, turn)
+        federation.check_settings()
+        return [federation.train(federation.strategies[0], turn)]
 
     def _federation(
         self,
@@ -244,12 +250,12 @@ class Comparison:
         return BundleFederation(**{**given, **changes})
 
 
-def _run_cell(cell: Cell, federation: Any, turn: Turn) -> bool:
+def _run_cell(cell: Cell, run: Callable[[Turn], Sequence[History]], turn: Turn) -> bool:
     """Run a cell to its end, or go on with what its folder holds; its log is ``log.txt``.
 
     Args:
         cell: of a comparison.
-        federation: makes it, with what it may use.
+        run: runs its federation.
         turn: what this run may use; the numbers are the same.
 
     Returns:
@@ -263,6 +269,6 @@ def _run_cell(cell: Cell, federation: Any, turn: Turn) -> bool:
     for file in sorted(cell.datalists.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
-    if finished := trainings.run_logged(cell.folder, federation, turn):
+    if finished := trainings.run_logged(cell.folder, run, turn):
         trainings.remove_spare(cell.folder)
     return finished

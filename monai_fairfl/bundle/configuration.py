@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,9 @@ LEAST_DEPTH = 32
 
 INFERENCE = Path("configs", "inference.json")
 """The configuration of a bundle's inference, in its folder."""
+
+_contents: dict[tuple[Path, int, int], dict[str, Any]] = {}
+"""File, the time of its last change, and its size -> what it holds."""
 
 
 def calling() -> tuple[ConfigParser | None, tuple[str, ...]]:
@@ -108,17 +110,12 @@ def read_keys(file: Path, must: bool = False) -> dict[str, Any]:
         return {}
     try:
         found = file.stat()
-        return copy.deepcopy(_loaded(file, found.st_mtime_ns, found.st_size))
+        version = (file, found.st_mtime_ns, found.st_size)
+        if version not in _contents:
+            _contents[version] = dict(ConfigParser.load_config_file(str(file)))
+        return copy.deepcopy(_contents[version])
     except Exception as error:  # of the disk, of JSON, of YAML
         raise ConfigError(f"{file} is no configuration file: {in_words(error)}") from error
-
-
-@lru_cache(maxsize=64)
-def _loaded(file: Path, *version: int) -> dict[str, Any]:
-    content = ConfigParser.load_config_file(str(file))
-    if not isinstance(content, dict):
-        raise ValueError("it holds no object")
-    return content
 
 
 def read_configs(bundle_root: Path, names: Sequence[str]) -> ConfigParser:

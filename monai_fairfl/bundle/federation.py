@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from monai.utils import ensure_tuple
 from monai_fairfl import __version__
 from monai_fairfl.bundle import checks, configuration
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
-from monai_fairfl.bundle.settings import TRAINS, Settings, SiteSettings, rows_of
+from monai_fairfl.bundle.settings import KEYS, TRAINS, Settings, SiteSettings
 from monai_fairfl.bundle.site import (
     bundle_client,
     chosen_sites,
@@ -33,7 +33,7 @@ from monai_fairfl.data.checks import FIELD_OF_VIEW, LEAST_SEEN, notes_on_parts
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FederationError
 from monai_fairfl.guards.registry import config_of, guards_of
-from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.run import resuming
 from monai_fairfl.server.exchange import Transport
@@ -44,7 +44,7 @@ from monai_fairfl.strategies import FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out, prepare
-from monai_fairfl.utils.arguments import LEAD, check_value, marked
+from monai_fairfl.utils.arguments import check_value, marked
 from monai_fairfl.utils.devices import require_device, torch_threads
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.named_classes import made
@@ -109,6 +109,8 @@ class BundleFederation(Observer):
     """Site -> digests of its cases, which only the check of its files knows."""
     data: dict[str, Any]
     """Site -> what else this check found, as ``data.json`` has it."""
+    listed: dict[str, Callable[..., dict[str, list[CaseFiles]]]]
+    """Site -> lists its cases in these runs, by part; none where the bundle has no data list."""
 
     def __init__(
         self,
@@ -140,6 +142,9 @@ class BundleFederation(Observer):
                 raise ConfigError(f"valuations must be objects or mappings, got {valuation!r}")
         self.guards = guards_of(settings.guards)
         self.jobs = Jobs(settings.jobs, settings.devices or [settings.device], settings.threads)
+        self.initial = partial(
+            initial_model, bundle_root, settings.overrides, settings.initial, settings.config
+        )
         self.bundle_root, self.run_dir = Path(bundle_root), Path(run_dir)
         # A single run lies in run_dir, several below it.
         self.folders = {name: self.run_dir / name for name in self.names}
@@ -195,39 +200,20 @@ class BundleFederation(Observer):
                 each of them and the reason.
         """
         with configuration.errors_in_one_line():
-            return self.run_with()
-
-    def run_with(self) -> list[History]:
-        """As :meth:`run`, but an error is always raised, also under ``python -m monai.bundle``."""
-        if self.jobs.number != 1:
-            # Libraries are imported for the workers while this process checks the sites.
-            prepare()
-        self.check_settings()
-        if len(self.names) > 1:
-            # Here, once: several processes would write it at a time.
-            self.run_started()
-
-        # Where there is a last mile, the models of those that train alone are candidates of others.
-        trainings = []
-        for strategy in self.strategies:
-            run = partial(self.run_strategy, strategy)
-            waits = not (self.settings.adapt_epochs and isinstance(strategy, Standalone))
-            trainings.append(Training(strategy.name, self.settings.rounds, run, waits))
-        found, stopped = deal_out(trainings, self.jobs, len(self.sites))
-        results = {name: found[name] for name in self.names if name in found}
-        failed = {name: one.reason for name, one in results.items() if isinstance(one, Failed)}
-        histories = [one for one in results.values() if isinstance(one, History)]
-        if stopped:
-            logger.info("stopped; the same command with --resume True goes on")
-        try:
-            if self.valuations and not stopped and all(one.finished for one in histories):
-                self.value_runs(histories)
-        finally:  # a valuation that failed does not cost the report
-            if self.settings.report:
-                self._write_report(histories, failed)
-        if failed:
-            raise failure_of(failed, len(self.strategies))
-        return histories
+            if self.jobs.number != 1:
+                # Libraries are imported for the workers while this process checks the sites.
+                prepare()
+            self.check_settings()
+            if len(self.names) > 1:
+                # Here, once: several processes would write it at a time.
+                self.run_started()
+            # With a last mile, the models of those that train alone are candidates of others.
+            trainings = []
+            for strategy in self.strategies:
+                waits = not (self.settings.adapt_epochs and isinstance(strategy, Standalone))
+                run = partial(self.train, strategy)
+                trainings.append(Training(strategy.name, self.settings.rounds, run, waits))
+            return self._concluded(*deal_out(trainings, self.jobs, len(self.sites)))
 
     # ---- before anything is trained
 
@@ -243,11 +229,13 @@ class BundleFederation(Observer):
         grouped = [site for members in given.groups.values() for site in members]
         if len(set(grouped)) < len(grouped) or not self.sites.keys() >= set(grouped):
             raise ConfigError(f"groups must name {[*self.sites]}, each once, got {given.groups}")
-        self.of_sites, self.datalists = {}, {}
-        for name in self.sites:
+        self.of_sites, self.datalists, self.listed = {}, {}, {}
+        for name, folder in self.sites.items():
             self.of_sites[name] = of_site = given.for_site(given.sites.get(name, {}))
             own = of_site.overrides.get("datalist_file")
             self.datalists[name] = Path(own or self.run_dir / "datalists" / f"{name}.json")
+            places = (folder, self.bundle_root, of_site.config, of_site.overrides)
+            self.listed[name] = partial(listed_cases, *places, file=self.datalists[name])
         self.recipe, files = bundle_recipe(self.bundle_root, given, given.sites, given.full_run)
         self.config = {name: getattr(given, name) for name in AT_A_GLANCE} | {
             "package": __version__,
@@ -300,7 +288,7 @@ class BundleFederation(Observer):
                 folder = Path(os.path.abspath(summary.folder))
                 own = {p: why for p, why in refused.items() if Path(p).is_relative_to(folder)}
                 seen = [case.label.seen for case in summary.sound if case.label.seen < LEAST_SEEN]
-                notes = notes_on_parts(summary, self.listed(name))
+                notes = notes_on_parts(summary, self.listed[name]())
                 for note in notes:
                     warnings.warn(note, DataWarning, stacklevel=2)
                 self.data[name] = {
@@ -315,28 +303,13 @@ class BundleFederation(Observer):
         if used:
             resuming.require_same_cases(self.run_dir / "datalists", self.digests)
         for name, file in self.datalists.items():
-            if file.exists() and self.listed(name).get("training") == []:
+            if file.exists() and self.listed[name]().get("training") == []:
                 # Its site would answer with an error in every round, and the others would go on.
                 raise DataError(f"{file} lists no training case: add some, or leave {name} out")
         if self.trained_alone is not None:
             checks.check_trained_alone(self, self.trained_alone)
 
     # ---- sites
-
-    def listed(self, name: str, file: Path | None = None) -> dict[str, list[CaseFiles]]:
-        """The cases of a site in these runs, by part; none where the bundle has no data list.
-
-        Args:
-            name: of the site.
-            file: gets the list; ``None``: that of the runs is read where it is there.
-        """
-        if file is None and self.datalists[name].exists():
-            file = self.datalists[name]
-        given = (self.of_sites[name].config, self.of_sites[name].overrides, file)
-        try:
-            return listed_cases(self.sites[name], self.bundle_root, *given)
-        except ConfigError:
-            return {}
 
     def transport(self, folder: Path, names: Sequence[str], jobs: Jobs) -> Transport:
         """Reaches the clients of some sites: in this process, or in several.
@@ -370,46 +343,38 @@ class BundleFederation(Observer):
             )
         return InProcess(clients) if number == 1 else WorkerClients(clients, places)
 
-    # ---- the model
-
-    def first_model(self) -> tuple[Weights, ModelSpec]:
-        """The model that every run begins with."""
-        given = self.settings
-        with own_random_state(given.seed):
-            return initial_model(given.bundle_root, given.overrides, given.initial, given.config)
-
     # ---- a run
 
-    def federation(
-        self, strategy: Strategy, folder: Path, names: Sequence[str], jobs: Jobs, **changes: Any
-    ) -> Federation:
-        """A federation of some sites.
+    def train(
+        self,
+        strategy: Strategy,
+        turn: Turn,
+        folder: Path | None = None,
+        sites: Sequence[str] = (),
+        **changes: Any,
+    ) -> History:
+        """Train one run, or go on with what a process that ended has left; nothing is checked.
 
         Args:
             strategy: of the run.
-            folder: of the run.
-            names: of the sites.
-            jobs: processes and devices.
-            changes: arguments of the federation in place of those of the run.
+            turn: what it may use.
+            folder: of the run; ``None``: that of the strategy.
+            sites: names of those that take part; none: all.
+            changes: arguments of the federation in place of those of the runs.
         """
-        arguments = {"guards": self.guards, "recipe": self.recipe, **self.settings.keywords()}
-        return Federation(
+        folder = folder or self.folders[strategy.name]
+        jobs = Jobs(turn.jobs, turn.devices or self.jobs.devices, self.settings.threads)
+        arguments = {"guards": self.guards, "recipe": self.recipe, "observer": self}
+        arguments |= self.settings.keywords()
+        federation = Federation(
             strategy,
-            self.transport(folder, names, jobs),
-            initial=self.first_model,
+            self.transport(folder, sites or [*self.sites], jobs),
+            initial=self.initial,
             run_dir=folder,
             **{**arguments, **changes},
         )
-
-    def run_strategy(self, strategy: Strategy, turn: Turn) -> History:
-        """Train the run of one strategy; nothing is checked again."""
-        folder = self.folders[strategy.name]
-        jobs = Jobs(turn.jobs, turn.devices, self.settings.threads)
-        federation = self.federation(strategy, folder, [*self.sites], jobs, observer=self)
-        # What a process that ended has left is gone on with.
-        resume = self.settings.resume or turn.again
         with stopping_on_signals(federation.stop), quiet():
-            return federation.run(resume and bool(resuming.records_of(folder)))
+            return federation.run(turn.again or self.settings.resume)
 
     # ---- the valuations of finished runs
 
@@ -461,15 +426,18 @@ class BundleFederation(Observer):
         Raises:
             FederationError: when the training was stopped; it names the way to go on.
         """
-        if not coalition:
-            return self.first_model()[0]
         settings = self.settings
-        federation = self.federation(
-            FedAvg() if strategy is None else copy.deepcopy(strategy),
+        if not coalition:
+            with own_random_state(settings.seed):
+                return self.initial()[0]
+        strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
+        history = self.train(
+            strategy,
+            Turn(self.jobs.workers(len(coalition)), again=True),
             folder,
             sorted(coalition),
-            self.jobs,
             # Nothing but its model is wanted.
+            observer=None,
             evaluate=(),
             final=(),
             record_updates=False,
@@ -478,10 +446,9 @@ class BundleFederation(Observer):
             min_clients=min(len(coalition), settings.clients_per_round or len(coalition)),
             samples={site: n for site, n in settings.samples.items() if site in coalition},
         )
-        with stopping_on_signals(federation.stop):
-            if not federation.run(resume=True).finished:
-                raise FederationError("stopped; the same command with --resume True goes on")
-        return federation.strategy.weights
+        if not history.finished:
+            raise FederationError("stopped; the same command with --resume True goes on")
+        return strategy.weights
 
     # ---- what a run writes
 
@@ -492,7 +459,7 @@ class BundleFederation(Observer):
         """
         settings = self.settings
         # With these of federate.json the same runs can be gone on with.
-        keys = {name: getattr(settings, name) for name in rows_of(LEAD) if name not in NOT_AGAIN}
+        keys = {name: getattr(settings, name) for name in KEYS if name not in NOT_AGAIN}
         for name in ("bundle_root", "sites_root"):
             keys[name] = str(Path(keys[name]).absolute())
         keys["strategies"] = [configuration_of(strategy) for strategy in self.strategies]
@@ -510,20 +477,31 @@ class BundleFederation(Observer):
 
     # ---- after the runs
 
-    def _write_report(self, histories: Sequence[History], failed: Mapping[str, str]) -> None:
-        """Report these runs and those of previous strategies.
+    def _concluded(self, found: Mapping[str, Any], stopped: bool) -> list[History]:
+        """Value these runs, and report them and those of previous strategies.
 
         Args:
-            histories: of these runs.
-            failed: name -> reason of the strategies that failed.
+            found: name -> history of each of these runs, or how it failed.
+            stopped: whether a signal asked to stop.
         """
         from monai_fairfl.report import as_text, write_report_if_possible
 
-        previous = [name for name in resuming.compared(self.run_dir) if name not in self.names]
-        runs = [self.run_dir / name for name in previous]
-        runs += [history.run_dir for history in histories]
-        if not runs:
-            return
-        report = write_report_if_possible(runs, self.run_dir, failed)
-        if report is not None:
-            print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
+        results = {name: found[name] for name in self.names if name in found}
+        failed = {name: one.reason for name, one in results.items() if isinstance(one, Failed)}
+        histories = [one for one in results.values() if isinstance(one, History)]
+        if stopped:
+            logger.info("stopped; the same command with --resume True goes on")
+        try:
+            if self.valuations and not stopped and all(one.finished for one in histories):
+                self.value_runs(histories)
+        finally:  # a valuation that failed does not cost the report
+            previous = [name for name in resuming.compared(self.run_dir) if name not in self.names]
+            runs = [self.run_dir / name for name in previous]
+            runs += [history.run_dir for history in histories]
+            if runs and self.settings.report:
+                report = write_report_if_possible(runs, self.run_dir, failed)
+                if report is not None:
+                    print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
+        if failed:
+            raise failure_of(failed, len(self.strategies))
+        return histories

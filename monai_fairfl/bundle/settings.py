@@ -75,18 +75,13 @@ class SiteSettings(Checked):
     {'size': [64, 64], 'channel': 1}
     """
 
-    config: str | Sequence[str] = setting(TRAIN, TRAINING, TRAINS, by=ALL)
+    config: Sequence[str] = setting([*TRAIN], TRAINING, TRAINS, by=ALL)
     overrides: Mapping[str, Any] = setting({}, TRAINING, TRAINS, FREE, by=ANYBODY)
     local_epochs: int = setting(1, TRAINING, TRAINS, FREE, allowed="[1, inf)", by=ALL)
     device: str = setting("cpu", PROCESSES, FREE, written=BEST_DEVICE, by=ANYBODY)
     amp: bool = setting(False, PROCESSES, TRAINS, by=ALL)
     # File of the model that the site trained alone, a candidate of the last mile; empty: none.
     alone: str = setting("", "", by=(SITE,))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        files = [self.config] if isinstance(self.config, str) else list(self.config)
-        object.__setattr__(self, "config", files)
 
     def for_site(self, additions: Mapping[str, Any]) -> SiteSettings:
         """These settings with what one site adds.
@@ -196,6 +191,10 @@ def rows_of(who: str, kind: type[Checked] = Settings) -> dict[str, Field[Any]]:
     return found
 
 
+KEYS = rows_of(LEAD)
+"""Key of ``federate.json`` -> its row."""
+
+
 def federate_config(own: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a bundle's ``configs/federate.json``.
 
@@ -205,18 +204,17 @@ def federate_config(own: Mapping[str, Any]) -> dict[str, Any]:
     >>> federate_config({"rounds": 60})["federation"]["rounds"]
     '@rounds'
     """
-    rows = rows_of(LEAD)
     imports = [
         "$import torch",
         "$from monai_fairfl.bundle import check_config",
         "$from monai_fairfl.data import check_cases",
     ]
     content: dict[str, Any] = {"imports": imports}
-    for name, row in rows.items():
+    for name, row in KEYS.items():
         content[name] = row.metadata["written"]
     content.update(own)
     target = {"_target_": "monai_fairfl.BundleFederation.from_config"}
-    content["federation"] = {**target, **{name: f"@{name}" for name in rows}}
+    content["federation"] = {**target, **{name: f"@{name}" for name in KEYS}}
     content["initialize"] = ["$check_config()"]
     content["run"] = ["$@federation.run()"]
     return content

@@ -196,27 +196,28 @@ def listed_cases(
     config: Sequence[str] = TRAIN,
     overrides: Mapping[str, Any] | None = None,
     file: Path | None = None,
+    write: bool = False,
 ) -> dict[str, list[CaseFiles]]:
-    """The cases that a bundle lists at a site, by part.
+    """The cases that a bundle lists at a site, by part; none where it has no ``datalist``.
 
     Args:
         site_dir: the site's folder.
         bundle_root: of the bundle.
         config: its training configuration.
         overrides: of the configuration.
-        file: the site's data list; made where it is missing. ``None``: nothing is read or written.
+        file: the site's data list, which is read where it is there.
+        write: whether it is made where it is missing.
 
     Raises:
         DataError: there are none, or too few for a split.
-        ConfigError: the configuration has no ``datalist``.
     """
     root = Path(bundle_root).absolute()
     parser = configuration.train_config(root, overrides or {}, config)
     if "datalist" not in parser or "dataset_dir" not in parser:
-        raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
+        return {}
     parser["bundle_root"] = str(root)
     parser["dataset_dir"] = configuration.data_folder_of(parser, str(site_dir))
-    parser["datalist_file"] = None if file is None else str(file)
+    parser["datalist_file"] = str(file) if file and (write or file.exists()) else None
     try:
         return cast(dict[str, list[CaseFiles]], parser.get_parsed_content("datalist"))
     except Exception as error:  # whatever an expression of the bundle raises
@@ -240,13 +241,19 @@ def chosen_sites(
         sites_root: one folder per site.
         chosen: names of those that take part, or the name of a single one; ``None``: all.
         sites: site -> its additions, such as its ``dataset_dir``.
-        any_folder: as of :func:`data_folders`.
+        any_folder: every folder is a site, whatever it holds, since the bundle lists its own files;
+            else those whose layout is known.
 
     Raises:
         ConfigError: when the folder is missing or empty, none is chosen or one twice, or a chosen
             or configured site has no data there.
     """
-    known = data_folders(Path(sites_root), any_folder)
+    root = Path(sites_root)
+    known: dict[str, Path] = {}
+    if any_folder:
+        known = {path.name: path for path in folders_in(root)}
+    elif root.is_dir():
+        known = dict(site_folders(root, must=False))
     for name, additions in sites.items():
         if "dataset_dir" in additions:
             known[name] = Path(additions["dataset_dir"])
@@ -261,18 +268,3 @@ def chosen_sites(
             raise ConfigError(f"{sites_root} has no site {name!r}{did_you_mean(str(name), known)}")
         safe_name(name, "the name of the hospital's folder")
     return {name: known[name].absolute() for name in sorted(names)}
-
-
-def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
-    """Where each site's data is: what its ``dataset_dir`` must be.
-
-    Args:
-        sites_root: one folder per site.
-        any_folder: every folder is a site, whatever it holds, since the bundle lists its own files;
-            else those whose layout is known.
-    """
-    if not sites_root.is_dir():
-        return {}
-    if any_folder:
-        return {path.name: path for path in folders_in(sites_root)}
-    return site_folders(sites_root, must=False)

@@ -13,14 +13,14 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -28,12 +28,10 @@ from rich.markup import escape
 from rich.status import Status
 
 from monai_fairfl import errors
+from monai_fairfl.server.federation import History
 from monai_fairfl.transports.workers import Failed, Turn, Work, carry_out
 from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import quiet
-
-if TYPE_CHECKING:
-    from monai_fairfl.bundle.federation import BundleFederation
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +44,8 @@ MEMORY_OF_A_WORKER = 1 << 30
 LINES = 10
 """So many lines of progress, evenly over the rounds, where there is no terminal for a bar."""
 
-_console: ContextVar[Console | None] = ContextVar("console", default=None)
+CONSOLE: ContextVar[Console | None] = ContextVar("console", default=None)
+"""Shows runs, a single one too; ``None``: who asks for them does it."""
 
 
 class SomeFailed(errors.FederationError):
@@ -94,19 +93,9 @@ class Jobs:
 # ---- several runs
 
 
-@contextmanager
-def shown_on(console: Console | None) -> Iterator[None]:
-    """Let the runs within be shown there, a single one too; ``None``: who asks for them does it."""
-    token = _console.set(console)
-    try:
-        yield
-    finally:
-        _console.reset(token)
-
-
 def show_text(text: str) -> None:
     """Show a text that is printed or logged, too, where a command lets that go into a log."""
-    console = _console.get()
+    console = CONSOLE.get()
     if console is not None and console.file is not sys.stderr:
         console.print(text, markup=False, soft_wrap=True)
 
@@ -123,7 +112,7 @@ class RunsDisplay(Status):
     """
 
     def __init__(self, rounds: Mapping[str, int], done: Collection[str] = ()):
-        console = _console.get() or Console(stderr=True, highlight=False)
+        console = CONSOLE.get() or Console(stderr=True, highlight=False)
         super().__init__("", console=console)
         self.rounds = rounds
         # Rounds of each run that are done, and how many of these were before this began.
@@ -208,7 +197,7 @@ def deal_out(
     number = jobs.workers(most * len(todo))
     devices = [jobs.devices[each % len(jobs.devices)] for each in range(number)]
     rounds = {training.title: training.rounds for training in trainings}
-    display = RunsDisplay(rounds, done) if apart or _console.get() else None
+    display = RunsDisplay(rounds, done) if apart or CONSOLE.get() else None
     found: dict[str, Any] = {}
 
     def ended(title: str, result: Any) -> None:
@@ -218,7 +207,7 @@ def deal_out(
             display.round_done(title, rounds[title], outcome)
 
     stopped = False
-    with quiet(), display or nullcontext(), shown_on(None):
+    with quiet(), display or nullcontext():
         for waits in (False, True):
             pieces = {one.title: one.run for one in todo if one.waits == waits}
             if pieces and not stopped:
@@ -290,12 +279,12 @@ def remove_spare(folder: Path) -> None:
         state.unlink()
 
 
-def run_logged(folder: Path, federation: Callable[[Turn], BundleFederation], turn: Turn) -> bool:
+def run_logged(folder: Path, run: Callable[[Turn], Sequence[History]], turn: Turn) -> bool:
     """Run a federation of one strategy; ``log.txt`` gets what it prints and a copy of its log.
 
     Args:
         folder: of its run.
-        federation: makes it.
+        run: runs it.
         turn: what it may use.
 
     Returns:
@@ -313,7 +302,7 @@ def run_logged(folder: Path, federation: Callable[[Turn], BundleFederation], tur
     try:
         # A display of all runs may draw on the terminal.
         with redirect_stdout(handler.stream):
-            histories = federation(turn).run_with()
+            histories = run(turn)
     except Exception:
         traceback.print_exc(file=handler.stream)
         raise

@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.adoption import adopt_bundle
+from monai_fairfl.bundle.configuration import FEDERATE
 from monai_fairfl.bundle.shipped import bundle_names, copy_bundle, find_bundle
-from monai_fairfl.bundle.site import data_folders
 from monai_fairfl.cli.answers import LOG, Answer, say
-from monai_fairfl.cli.running import federation_line, run_line
+from monai_fairfl.cli.running import run_line
+from monai_fairfl.data.layouts import folders_in
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.registry import find, shipped
 from monai_fairfl.utils.named_classes import arguments_of
 
-TRIAL = {"rounds": 2, "local_epochs": 1, "report": False, "jobs": 1}
-"""Keys of the federation that tries a bundle."""
-
 ONE_STEP = {"train#trainer#epoch_length": 1, "validate#evaluator#epoch_length": 1}
-"""Overrides with which an engine ends after one batch."""
+TRIAL = {"overrides": ONE_STEP, "rounds": 2, "local_epochs": 1, "report": False, "jobs": 1}
+"""Keys of the federation that tries a bundle; an engine ends after one batch."""
 
 
 def bundle(args: argparse.Namespace) -> Answer:
@@ -45,7 +44,7 @@ def bundle(args: argparse.Namespace) -> Answer:
 def _adopt(args: argparse.Namespace) -> Answer:
     """Prepare a bundle, and try two rounds of one step with two sites."""
     root = Path(args.data or "").absolute()
-    sites = data_folders(root, any_folder=True) if args.data else {}
+    sites = [folder.name for folder in folders_in(root)] if args.data else []
     adoption = adopt_bundle(Path(args.name), args.out, args.data_key, args.replace)
     bundle = Path(adoption["bundle"])
     say(f"{bundle}: wrote {', '.join(adoption['written'])}")
@@ -53,11 +52,12 @@ def _adopt(args: argparse.Namespace) -> Answer:
     data = adoption | {"tried": bool(sites)}
     if not sites:
         return Answer(data, "Not tried: --data DATA, with one folder per hospital, tries it.")
-    keys: dict[str, Any] = {"overrides": ONE_STEP, "site_names": [*sites][:2], **TRIAL}
     # After an error the log stays.
     folder = Path(tempfile.mkdtemp(prefix="adopt-"))
     say(f"Trying it, log in {folder / LOG}")
-    run_line(*federation_line(bundle, root, folder / "run", **keys), folder / LOG)
+    places = {"bundle_root": bundle, "sites_root": root, "run_dir": folder / "run"}
+    keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
+    run_line([str(bundle / FEDERATE)], {**keys, "site_names": sites[:2], **TRIAL}, folder / LOG)
     shutil.rmtree(folder)
     return Answer(data, f"Tried. Train: monai-fairfl train {args.data} --bundle {bundle}")
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from monai_fairfl.bundle.configuration import FEDERATE
 from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.trainings import RunsDisplay
 from monai_fairfl.cli.answers import LOG, Answer, out_folder
@@ -47,7 +46,7 @@ def _job_arguments(args: argparse.Namespace, root: Path, **keys: Any) -> dict[st
     """
     files = chosen_files(args, root)
     own = keys_in([files.pop()]) if args.settings is not None else {}
-    of_bundle = keys_in([str(root / FEDERATE), *files])
+    of_bundle = keys_in(files)
     given = keys_given(args)
     keys |= {name: of_bundle[name] for name in OF_A_RECIPE if of_bundle.get(name)} | own | given
     overrides: dict[str, Any] = {}

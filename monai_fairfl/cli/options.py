@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.settings import Settings, rows_of
-from monai_fairfl.utils.arguments import LEAD, meanings
+from monai_fairfl.bundle import settings
+from monai_fairfl.utils.arguments import meanings
 from monai_fairfl.utils.plain_values import written_value
 
 OF_THE_COMMAND = ("bundle_root", "sites_root", "run_dir", "resume", "strategy", "strategies")
 """Keys that a command sets itself, by DATA, ``--bundle``, ``--out`` and ``--strategy``."""
 
-KEYS = {name: row for name, row in rows_of(LEAD).items() if name not in OF_THE_COMMAND}
+KEYS = {name: row for name, row in settings.KEYS.items() if name not in OF_THE_COMMAND}
 """All other keys -> their rows."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "model": {"metavar": "MODEL", "help": "model file, or the folder of a run, for its global one"},
+    "folder": {"metavar": "DATA", "help": "one folder per hospital"},
     "--bundle": {"metavar": "NAME|DIR", "help": "bundle to use (default: a shipped one that fits)"},
     "--device": {"help": "such as cuda:0 (default: a GPU if there is one)"},
     "--out": {"metavar": "DIR", "help": "for all that is written (default: a new folder here)"},
@@ -68,20 +68,23 @@ def values_by_name(text: str) -> dict[str, Any]:
     return value
 
 
-def add_keys(command: argparse.ArgumentParser, shown: Sequence[str]) -> None:
-    """Add an option for each key of ``federate.json``.
+def add_keys(command: argparse.ArgumentParser, *more: str) -> None:
+    """Add an option for each key of ``federate.json``, and those that name files with keys.
 
     Args:
         command: gets them.
-        shown: keys that its help explains; docs/keys.md has the others.
+        more: keys that its help explains beside the usual ones; docs/keys.md has the others.
 
     >>> parser = argparse.ArgumentParser()
-    >>> add_keys(parser, ["rounds"])
+    >>> add_keys(parser)
     >>> keys_given(parser.parse_args(["--rounds", "3", "--seeds", "0", "1", "--share-cases"]))
     {'rounds': 3, 'seeds': [0, 1], 'share_cases': True}
     """
+    add(command, "--settings")
+    add(command.add_mutually_exclusive_group(), "--quick", "--recipe")
     keys = command.add_argument_group("keys of federate.json, each an option (docs/keys.md)")
-    texts = meanings(Settings)
+    shown = ("rounds", "local_epochs", "overrides", "jobs", "devices", *more)
+    texts = meanings(settings.Settings)
     for name, row in KEYS.items():
         kind = str(row.type)
         given: dict[str, Any] = {"type": written_value, "default": argparse.SUPPRESS}
@@ -107,15 +110,6 @@ def keys_given(args: argparse.Namespace) -> dict[str, Any]:
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (list, type(None))):
             keys[name] = value[0]
     return keys
-
-
-def _add_federation(command: argparse.ArgumentParser, *shown: str) -> None:
-    """Add the options of every federation of a folder's hospitals."""
-    command.add_argument("folder", metavar="DATA", help="one folder per hospital")
-    add(command, "--bundle", "--settings", "--out", "--verbose")
-    add(command.add_mutually_exclusive_group(), "--quick", "--recipe")
-    add_keys(command, ("rounds", "local_epochs", "overrides", "jobs", "devices", *shown))
-    command.set_defaults(strategy=[])
 
 
 # --- the commands
@@ -176,7 +170,8 @@ def try_(command: argparse.ArgumentParser) -> None:
       monai-fairfl try hospitals        # volumes or photographs, in any layout of docs/data.md
       monai-fairfl try hospitals --rounds 30 --out runs/try --jobs 2
     """
-    _add_federation(command)
+    add(command, "folder", "--bundle", "--out", "--verbose")
+    add_keys(command)
     command.set_defaults(strategy=["Standalone", "FedAvg", "FedCE"], quick=True, engine="local")
 
 
@@ -193,12 +188,15 @@ def train(command: argparse.ArgumentParser) -> None:
       monai-fairfl train hospitals --quick --engine flare --strategy FedCE --out flare
     """
     option = command.add_argument
-    option("--strategy", nargs="+", help="such as \"FedCE('sum')\", or your own (default: FedAvg)")
+    add(command, "folder")
+    what = "such as \"FedCE('sum')\", or your own (default: FedAvg)"
+    option("--strategy", nargs="+", default=[], help=what)
     what = "the last mile: most epochs (default: 10) of each hospital's own at the end"
     how: dict[str, Any] = {"nargs": "?", "const": 10, "default": argparse.SUPPRESS, "help": what}
     option("--adapt", dest="adapt_epochs", type=natural, metavar="EPOCHS", **how)
     option("--engine", choices=("local", "flare", "flower"), default="local", help="its simulator")
-    _add_federation(command, "seed", "record_updates")
+    add(command, "--bundle", "--out", "--verbose")
+    add_keys(command, "seed", "record_updates")
 
 
 def compare(command: argparse.ArgumentParser) -> None:
@@ -213,7 +211,8 @@ def compare(command: argparse.ArgumentParser) -> None:
       monai-fairfl compare hospitals --strategy FedAvg "CGSV(gamma=None)" --seeds 0 1 2 --folds 4
     """
     command.add_argument("--strategy", nargs="+", required=True, help="two, such as FedAvg FedCE")
-    _add_federation(command, "seeds", "folds")
+    add(command, "folder", "--bundle", "--out", "--verbose")
+    add_keys(command, "seeds", "folds")
 
 
 def value(command: argparse.ArgumentParser) -> None:
@@ -378,12 +377,11 @@ def export(command: argparse.ArgumentParser) -> None:
     add(command, "--bundle")
     option("--engine", choices=("flare", "flower"), help="write a federation as a job")
     job = command.add_argument_group("with --engine")
-    add(job, "--quick", "--recipe", "--settings")
     job.add_argument("--strategy", help="as of train (default: FedCE)")
     job.add_argument("--timeout", type=float, metavar="SECONDS", help="of each request")
     job.add_argument("--name", help="of the job and its run (default: BUNDLE-STRATEGY)")
     add(job, no_custom_code="for sites that run only what is installed")
-    add_keys(command, ("rounds", "local_epochs", "overrides", "seed", "min_clients", "guards"))
+    add_keys(command, "seed", "min_clients", "guards")
 
 
 def strategies(command: argparse.ArgumentParser) -> None:

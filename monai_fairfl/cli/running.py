@@ -24,7 +24,7 @@ from rich.console import Console
 
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.bundle.settings import QUICK, recipe_file
-from monai_fairfl.bundle.trainings import shown_on
+from monai_fairfl.bundle.trainings import CONSOLE
 from monai_fairfl.errors import FairFLError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.utils.files import write_atomically
@@ -69,48 +69,20 @@ def run_line(
     raise cause
 
 
-def federation_line(
-    bundle: Path, sites_root: Path, run_dir: Path, files: Sequence[str] = (), **keys: Any
-) -> tuple[list[str], dict[str, Any]]:
-    """Files and keys of the line that trains hospitals with a bundle, or goes on where it stopped.
-
-    Args:
-        bundle: its folder.
-        sites_root: one folder per hospital.
-        run_dir: gets the run.
-        files: that come after the bundle's ``federate.json``, such as that of a recipe or a user's.
-        keys: others of ``federate.json``; ``overrides`` are added to those of the files.
-
-    Raises:
-        ConfigError: when a file is no configuration.
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> bundle = find_bundle("prostate_mri_segmentation")
-    >>> _, keys = federation_line(bundle, Path("data"), Path("run"), rounds=3)
-    >>> keys["rounds"], keys["resume"], "seed" in keys
-    (3, True, False)
-    """
-    # All with their folders: the line may be used in another one.
-    names = [str(bundle / FEDERATE), *files]
-    if keys.get("overrides"):
-        keys["overrides"] = {**(keys_in(names).get("overrides") or {}), **keys["overrides"]}
-    places = {"bundle_root": str(bundle), "sites_root": str(sites_root), "run_dir": str(run_dir)}
-    return names, {**places, "resume": True, **keys}
-
-
 def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
-    """The files that ``--recipe``, ``--quick`` and ``--settings`` add to ``federate.json``.
+    """``federate.json``, and what ``--recipe``, ``--quick`` and ``--settings`` merge after it.
 
     Raises:
         ConfigError: the bundle has no such recipe.
     """
-    files = []
+    files = [bundle / FEDERATE]
     if args.recipe is not None:
         files.append(recipe_file(bundle, args.recipe))
     if args.quick:
         files.append(bundle / QUICK)
     if args.settings is not None:
         files.append(args.settings)
+    # With their folders: the line may be used in another one.
     return [str(file.absolute()) for file in files]
 
 
@@ -149,15 +121,16 @@ def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
         log: gets the output, after what it holds.
         verbose: whether all is shown instead.
     """
-    if verbose:
-        with shown_on(Console(stderr=True, highlight=False)):
-            yield
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
     # A bundle's logging.conf replaces the handlers of the root logger.
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     with ExitStack() as inside:
+        before = CONSOLE.set(Console(stderr=True, highlight=False))
+        inside.callback(CONSOLE.reset, before)
+        if verbose:
+            yield
+            return
+        log.parent.mkdir(parents=True, exist_ok=True)
         # A path may have bytes that are no UTF-8: it must not end the run that prints it.
         stream = log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
         inside.enter_context(stream)
@@ -173,7 +146,7 @@ def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
             os.dup2(stream.fileno(), descriptor)
         inside.enter_context(redirect_stdout(stream))
         inside.enter_context(redirect_stderr(stream))
-        inside.enter_context(shown_on(console))
+        CONSOLE.set(console)
         logger.addHandler(shown)
         try:
             yield

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
-from monai_fairfl.bundle.settings import QUICK
-from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.bundle.trainings import SomeFailed
 from monai_fairfl.cli.answers import LOG, Answer, out_folder, say
 from monai_fairfl.cli.choosing import PROSTATE, chosen_bundle
 from monai_fairfl.cli.engines import simulate
 from monai_fairfl.cli.options import keys_given
-from monai_fairfl.cli.running import chosen_files, federation_line, run_line, text_of_report
+from monai_fairfl.cli.program import parsed
+from monai_fairfl.cli.running import chosen_files, keys_in, run_line, text_of_report
 from monai_fairfl.data import write_clinics, write_demo, write_sites
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report import as_text
@@ -38,35 +37,33 @@ def _line_of(args: argparse.Namespace, **keys: Any) -> tuple[list[str], dict[str
     """
     root = Path(args.folder).absolute()
     bundle = chosen_bundle(root, args.bundle)
+    files = chosen_files(args, bundle)
+    given = keys | keys_given(args)
     if args.strategy:
-        keys["strategies"] = args.strategy
+        given["strategies"] = args.strategy
+    if given.get("overrides"):
+        # Beside those of the files, which they would replace.
+        given["overrides"] = {**(keys_in(files).get("overrides") or {}), **given["overrides"]}
     out = out_folder(args.out, f"{args.command.strip('_')}-{root.name}")
     say("Every file is read before the first round ...")
-    return federation_line(bundle, root, out, chosen_files(args, bundle), **keys | keys_given(args))
+    places = {"bundle_root": str(bundle), "sites_root": str(root), "run_dir": str(out)}
+    return files, {**places, "resume": True, **given}
 
 
 # --- train, try
 
 
 def train(args: argparse.Namespace) -> Answer:
-    """Carry out ``train``."""
-    if args.engine != "local":
-        return simulate(args)
-    return carry_out(*_line_of(args), args.verbose)
-
-
-try_ = train
-"""Carry out ``try``, which has other options."""
-
-
-def carry_out(files: list[str], keys: dict[str, Any], verbose: bool) -> Answer:
-    """Run a line that trains, and answer with its report and its models.
+    """Carry out ``train``, and answer with its report and its models.
 
     Raises:
         FederationError: a signal stopped it; it names the runs that did not end.
     """
+    if args.engine != "local":
+        return simulate(args)
+    files, keys = _line_of(args)
     run_dir = Path(keys["run_dir"])
-    run_line(files, keys, run_dir / LOG, verbose)
+    run_line(files, keys, run_dir / LOG, args.verbose)
     models, stopped = {}, []
     for run in find_runs([run_dir]):
         records = read_records(run)
@@ -80,6 +77,10 @@ def carry_out(files: list[str], keys: dict[str, Any], verbose: bool) -> Answer:
     lines = [f"Model of {name}: {file}" for name, file in models.items()]
     data = {"run": str(run_dir), "models": models, "report": str(run_dir / "report.html")}
     return Answer(data, "\n".join([*lines, text_of_report(run_dir)]))
+
+
+try_ = train
+"""Carry out ``try``, which has other options."""
 
 
 # --- compare
@@ -105,7 +106,7 @@ SIZES = {"demo": [96, 96, 12], "prostate": [96, 96, 16], "fundus": [256]}
 """Kind of hospitals -> the size of an image."""
 
 DEMO: dict[str, Any] = {
-    "strategies": ["Standalone", "FedAvg", "FedCE('sum')"],
+    "strategy": ["Standalone", "FedAvg", "FedCE('sum')"],
     "rounds": 30,
     "adapt_epochs": 10,
     # For `monai-fairfl value demo/run`.
@@ -113,12 +114,12 @@ DEMO: dict[str, Any] = {
     # The demo's first look is its own full run: docs/demo.md has what came out on six seeds.
     "full_run": {"rounds": 30, "local_epochs": 4, "mean_dice": 0.5},
 }
-"""Keys of the demo's federation, beside those of the bundle's first look."""
+"""Options of the demo's ``train --quick``."""
 
 
 def demo(args: argparse.Namespace) -> Answer:
     """Carry out ``demo``; hospitals that are there already stay."""
-    out = out_folder(args.out, "demo")
+    out = Path(args.out or "demo").absolute()
     if args.kind != "demo" and not args.data_only:
         raise ConfigError(f"--kind {args.kind} is for --data-only: then train what it has written")
     default = SIZES[args.kind]
@@ -134,6 +135,6 @@ def demo(args: argparse.Namespace) -> Answer:
         sites = write(folder, size=tuple(size), **settings)
     if args.data_only:
         return Answer({"folder": str(out), "sites": sites}, f"{out}: {', '.join(sites)}")
-    bundle = find_bundle(PROSTATE)
-    places = (bundle, folder, out / "run", [str(bundle / QUICK)])
-    return carry_out(*federation_line(*places, **DEMO, seed=args.seed), args.verbose)
+    options = vars(parsed(["train", str(folder), "--quick", "--bundle", PROSTATE])) | DEMO
+    options |= {"out": str(out / "run"), "seed": args.seed, "verbose": args.verbose}
+    return train(argparse.Namespace(**options))

@@ -189,7 +189,7 @@ def test_a_mistake_on_the_command_line_ends_with_one_clear_line(
 
 def test_a_site_adds_overrides_and_replaces_files() -> None:
     everybody = SiteSettings(overrides={"size": [32, 32], "channel": 0}, amp=True)
-    site = everybody.for_site({"config": "configs/mine.json", "channel": 1})
+    site = everybody.for_site({"config": ["configs/mine.json"], "channel": 1})
     assert (site.config, site.amp) == (["configs/mine.json"], True)
     assert site.overrides == {"size": [32, 32], "channel": 1}
     assert everybody.overrides == {"size": [32, 32], "channel": 0}

@@ -20,13 +20,13 @@ from monai.utils import ensure_tuple
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
-from monai_fairfl.bundle.site import bundle_client, check_files, data_folders
+from monai_fairfl.bundle.site import bundle_client, check_files, chosen_sites
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import storage_folder
 from monai_fairfl.transports.engines.wire import Packed, request_from
-from monai_fairfl.utils.arguments import check_value, setting
+from monai_fairfl.utils.arguments import setting
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, safe_name
 from monai_fairfl.utils.named_classes import made
@@ -74,7 +74,6 @@ class JobSiteSettings(SiteSettings):
     def __post_init__(self) -> None:
         """Refuse values that become part of a configuration, where other texts could be code."""
         super().__post_init__()
-        check_value("config", self.config, "Sequence[str]")
         for name in self.groups:
             safe_name(name, "groups: the name")
         for name in ("alone", "bundle", "dataset_dir", "sites_root"):
@@ -330,10 +329,8 @@ class Site:
         """
         if settings.dataset_dir:
             return Path(settings.dataset_dir)
-        folders: Mapping[str, Path] = {}
-        if settings.sites_root:
-            federate = configuration.read_keys(bundle_root / configuration.FEDERATE)
-            folders = data_folders(Path(settings.sites_root), bool(federate.get("any_folder")))
-        if self.name not in folders:
+        if not settings.sites_root:
             raise ConfigError('where are its images? Set "dataset_dir" to their folder')
-        return folders[self.name]
+        federate = configuration.read_keys(bundle_root / configuration.FEDERATE)
+        any_folder = bool(federate.get("any_folder"))
+        return chosen_sites(settings.sites_root, self.name, {}, any_folder)[self.name]
