@@ -411,7 +411,7 @@ class BundleFederation(Observer):
                     for valuation in self.valuations:
                         value_run(valuation, run)
                 finally:
-                    panel.close()
+                    transport.close()
 
     def train_coalition(
         self, coalition: frozenset[str], strategy: Strategy | None, folder: Path

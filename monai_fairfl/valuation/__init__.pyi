@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
-from .agreement import Fidelity as Fidelity
-from .agreement import fidelity as fidelity
 from .finished import FinishedRun as FinishedRun
 from .finished import Panel as Panel
 from .finished import Reconstruction as Reconstruction

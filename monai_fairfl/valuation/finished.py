@@ -47,13 +47,13 @@ from monai_fairfl.messages import (
     measurement_of_json,
     to_json,
 )
-from monai_fairfl.replies import Replies, sample_shares
+from monai_fairfl.replies import Replies
 from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.run.recorded_updates import RECORD_UPDATES, RecordedRound, recorded_rounds
 from monai_fairfl.server.exchange import Exchange, Transport
 from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies.coalitions import JUDGED_BY, model_of_members, only_members
-from monai_fairfl.utils.arguments import Component, argument
+from monai_fairfl.utils.arguments import Checked, Component, argument
 from monai_fairfl.utils.files import write_atomically
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ UTILITIES = ("mean", "pooled", "worst", "negative_loss")
 
 
 @dataclass(frozen=True)
-class Utility:
+class Utility(Checked):
     """Makes one number of what every client measured of a model.
 
     It is a choice of what the federation is for.
@@ -102,11 +102,10 @@ class Utility:
     """
 
     name: str = "mean"
-    data: str = "validation"
+    data: str = argument("validation", ("validation", "test"))
 
     def __post_init__(self) -> None:
-        if self.data not in ("validation", "test"):
-            raise ConfigError(f"data must be 'validation' or 'test', got {self.data!r}")
+        super().__post_init__()
         if (self.name, self.data) == ("negative_loss", "test"):
             raise ConfigError("'negative_loss' is of the training data; leave data as it is")
 
@@ -166,9 +165,6 @@ class Panel:
             a score counts as it was first reported, so that no client weighs more in the score of
             one coalition than in that of another.
 
-    Raises:
-        ConfigError: when there is no client.
-
     >>> import torch
     >>> from monai_fairfl import InProcess, Reply
     >>> class Hospital:
@@ -187,8 +183,6 @@ class Panel:
     facts: Facts = field(default_factory=Facts)
 
     def __post_init__(self) -> None:
-        if not self.clients:
-            raise ConfigError("a panel needs at least one client, which scores every model")
         self.clients = sorted(self.clients)
         self._next_id = 0
 
@@ -222,10 +216,6 @@ class Panel:
                     "every coalition: mend it, and go on with --resume True"
                 )
         return measured
-
-    def close(self) -> None:
-        """Release the clients; they are built again for the next model."""
-        self.transport.close()
 
 
 @dataclass
@@ -412,7 +402,7 @@ class RunValuation(Component, ABC):
 
     @property
     def name(self) -> str:
-        """Fit for a file: ``reconstruction-multi_round-exact-mean``."""
+        """Fit for a file: ``reconstruction-exact-mean``."""
         words = [*self.words(), self.method, self.utility]
         if self.data != "validation":
             words.append(self.data)
@@ -443,8 +433,6 @@ class RunValuation(Component, ABC):
             problem = f"it needs the updates: give {RECORD_UPDATES}, or take Retraining"
         if self.method == "exact" and len(clients) > MOST_PLAYERS:
             problem = f"{len(clients)} clients are too many; take 'permutation', or 'gtg'"
-        if self.judged_by == "others" and len(clients) < 2:
-            problem = f"nobody else can judge {clients[0]}: leave out judged_by, or use more sites"
         if problem:
             raise ConfigError(f"valuation {self.name}: {problem}")
 
@@ -537,15 +525,13 @@ class RunValuation(Component, ABC):
 class Reconstruction(RunValuation):
     """Values clients by models rebuilt from the run's recorded updates.
 
-    Nothing is trained: each coalition takes one scoring pass.
+    Nothing is trained: each coalition takes one scoring pass. Every round is a game, and values are
+    summed over rounds.
 
     Args:
-        method: see :class:`RunValuation`; ``"gtg"`` with ``"multi_round"`` only.
+        method: see :class:`RunValuation`, or ``"gtg"``.
         utility: see :class:`~monai_fairfl.valuation.Utility`.
         data: the images that are scored.
-        form: ``"multi_round"``: every round is a game, and values are summed over rounds;
-            ``"one_round"``: one game of the whole run's summed updates, T times cheaper and further
-            from what a coalition would have trained.
 
     ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see :class:`RunValuation`.
 
@@ -553,22 +539,16 @@ class Reconstruction(RunValuation):
         ConfigError: when an argument is out of range or does not go with another.
 
     >>> Reconstruction("exact", utility="worst").name
-    'reconstruction-multi_round-exact-worst'
+    'reconstruction-exact-worst'
     """
 
     needs_updates = True
 
     method: str = argument("exact", (*METHODS, "gtg"))
-    form: str = argument("multi_round", ("multi_round", "one_round"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.form, self.method) == ("one_round", "gtg"):
-            raise ConfigError("Reconstruction: gtg needs form 'multi_round'")
 
     def words(self) -> tuple[str, ...]:
         """As :meth:`RunValuation.words`."""
-        return ("reconstruction", self.form)
+        return ("reconstruction",)
 
     def stored(self, run: FinishedRun) -> tuple[Path, str]:
         """As :meth:`RunValuation.stored`.
@@ -583,10 +563,7 @@ class Reconstruction(RunValuation):
     def games(self, run: FinishedRun, evaluator: Evaluator) -> list[Game]:
         """As :meth:`RunValuation.games`."""
         rounds = recorded_rounds(run.run_dir)
-        if self.form == "one_round":
-            players = sorted({client for recorded in rounds for client in recorded.clients})
-            return [evaluator.game("one round", players, one_round(rounds))]
-        model = multi_round(rounds)
+        model = model_in_round(rounds)
         games = []
         for number, recorded in enumerate(rounds):
             name = f"round {number}"
@@ -594,7 +571,7 @@ class Reconstruction(RunValuation):
         return games
 
 
-def multi_round(rounds: Sequence[RecordedRound]) -> Callable[[int, Coalition], Weights]:
+def model_in_round(rounds: Sequence[RecordedRound]) -> Callable[[int, Coalition], Weights]:
     r"""(number of a round, coalition of its members) -> the coalition's model of this round.
 
     .. math:: w_t + \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}
@@ -616,56 +593,6 @@ def multi_round(rounds: Sequence[RecordedRound]) -> Callable[[int, Coalition], W
             held[number] = recorded.start(), recorded.replies()
         start, replies = held[number]
         return model_of_members(start, only_members(replies, coalition), recorded.buffers)
-
-    return model
-
-
-def one_round(rounds: Sequence[RecordedRound]) -> Callable[[Coalition], Weights]:
-    r"""Coalition -> its model of a whole run.
-
-    .. math:: w_0 + \sum_t \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}
-
-    A round without any member of S adds nothing. Buffers (BatchNorm statistics) are those of S in
-    the last round in which one of S took part.
-
-    Args:
-        rounds: all of the run.
-    """
-    start = rounds[0].start()
-    # Rounds of the same clients, numbers of images and labelled classes are averaged with the same
-    # weights for every coalition: their updates are summed once, in float64.
-    sums: dict[object, Replies] = {}
-    for recorded in rounds:
-        replies = recorded.replies()
-        key = tuple((reply.client, reply.num_samples, reply.labelled) for reply in replies)
-        summed = []
-        for row, reply in enumerate(replies):
-            update = {name: change.double() for name, change in replies.updates[row].items()}
-            if key in sums:
-                before = sums[key].updates[row]
-                update = {name: before[name] + change for name, change in update.items()}
-            summed.append(replace(reply, update=update))
-        sums[key] = replies.rebuilt(summed, replies.missing)
-
-    def model(coalition: Coalition) -> Weights:
-        of_members = [recorded for recorded in rounds if coalition & set(recorded.clients)]
-        if not of_members:
-            return start
-        last = of_members[-1]
-
-        # Parameters: the initial ones, and every round's average of the members, in float64.
-        parameters = {name: start[name].double() for name in last.spec.parameters}
-        for replies in sums.values():
-            members = only_members(replies, coalition)
-            if members:
-                parameters = members.average(sample_shares(members), "local", parameters)
-
-        # Buffers: the members' average of their last round.
-        members = only_members(last.replies(), coalition)
-        found = model_of_members(last.start(), members, last.buffers)
-        for name, tensor in parameters.items():
-            found[name] = tensor.to(start[name].dtype)
-        return found
 
     return model
 
@@ -732,28 +659,9 @@ class Retraining(RunValuation):
 
         def train(coalition: Coalition) -> Weights:
             # One set of clients in memory at a time.
-            run.panel.close()
-            place = folder / folder_of(coalition, run.clients)
-            return run.train(coalition, self.strategy, place)
+            run.panel.transport.close()
+            members = "\n".join(sorted(coalition)).encode()
+            name = f"coalition-{hashlib.sha256(members).hexdigest()[:12]}"
+            return run.train(coalition, self.strategy, folder / name)
 
         return [evaluator.game(GAME, run.clients, train)]
-
-
-def folder_of(coalition: Coalition, clients: Sequence[str]) -> str:
-    """Name of the folder of a coalition's own federation.
-
-    >>> folder_of(frozenset("AC"), "ABC"), folder_of(frozenset("B"), "ABC")
-    ('without-B', 'only-B')
-    >>> folder_of(frozenset("ABC"), "ABC")
-    'all'
-    """
-    absent = sorted(set(clients) - coalition)
-    if not absent:
-        return "all"
-    if len(absent) == 1:
-        return f"without-{absent[0]}"
-    if len(coalition) == 1:
-        return f"only-{next(iter(coalition))}"
-    members = "\n".join(sorted(coalition))
-    digest = hashlib.sha256(members.encode()).hexdigest()
-    return f"coalition-{digest[:12]}"

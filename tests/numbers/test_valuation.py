@@ -98,12 +98,6 @@ def test_multi_round_values_are_those_of_the_definition_and_share_out_what_the_r
     assert found.evaluations == run.models_measured == 16
 
 
-def test_one_round_values_are_those_of_the_definition(run: LinearRun) -> None:
-    found = Reconstruction("exact", form="one_round").value(run.finished())
-    assert numbers(found) == pytest.approx(shapley(3.0, START))
-    assert found.total == pytest.approx(mean_score(after(2)) - mean_score(np.array(START)))
-
-
 # ---- measured models are measured once
 
 
@@ -158,9 +152,9 @@ def test_retrained_values_are_of_each_coalitions_own_training(tmp_path: Path) ->
     found = Retraining().value(LinearRun(tmp_path).finished())
     drops = {c: utility("ABC") - utility("ABC".replace(c, "")) for c in "ABC"}
     assert numbers(found) == pytest.approx(drops)
-    folder = tmp_path / "retrained" / "FedAvg"
-    assert {"all", "without-A", "without-B", "without-C"} < {p.name for p in folder.iterdir()}
-    assert read_ledger(folder / "without-B" / "ledger.jsonl")[0]["clients"] == ["A", "C"]
+    ledgers = (tmp_path / "retrained" / "FedAvg").glob("*/ledger.jsonl")
+    members = {"".join(read_ledger(ledger)[0]["clients"]) for ledger in ledgers}
+    assert members == {"ABC", "BC", "AC", "AB"}
 
 
 def test_a_kill_between_and_within_coalitions_trains_nothing_twice(tmp_path: Path) -> None:
@@ -168,20 +162,19 @@ def test_a_kill_between_and_within_coalitions_trains_nothing_twice(tmp_path: Pat
     run = LinearRun(tmp_path / "killed")
 
     def kill(request: Request) -> bool:
-        if (request.run, request.round) == ("without-B", 1):
+        if len(trained(run)) == 5 and request.round == 1:
             raise KeyboardInterrupt
         return False
 
     run.lose = kill
     with pytest.raises(KeyboardInterrupt):
         Retraining().value(run.finished())
-    assert trained(run) == ["all 0", "all 1", "without-A 0", "without-A 1", "without-B 0"]
+    before = trained(run)
     run.lose = lambda request: False
     run.asked.clear()
     assert Retraining().value(run.finished()) == whole
-    assert (
-        trained(run) == ["without-B 1", "without-C 0", "without-C 1"] and run.models_measured == 2
-    )
+    assert len(before) == 5 and len({*before, *trained(run)}) == 8
+    assert len(trained(run)) == 3 and run.models_measured == 2
 
 
 # ---- nothing that a client reports of itself counts for itself
