@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class FirstOutputInferer(Inferer):
 
     def __init__(self, inferer: Inferer | None = None):
         super().__init__()
-        self.inferer = SimpleInferer() if inferer is None else inferer
+        self.inferer = inferer or SimpleInferer()
 
     def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
         outputs = self.inferer(inputs, network, *args, **kwargs)
@@ -168,6 +169,7 @@ class MirroredInferer(Inferer):
         return (straight + mirrored.flip(self.dims)) / 2
 
 
+@dataclass(eq=False)
 class CoarseToFineInferer(Inferer):
     r"""Finds a structure in the whole image, then looks again from near, with the same network.
 
@@ -212,7 +214,7 @@ class CoarseToFineInferer(Inferer):
     structure.
 
     Raises:
-        ConfigError: ``part`` is another, or a share is none.
+        ConfigError: ``part`` is another.
 
     >>> image = torch.zeros(1, 1, 64, 64)
     >>> image[..., 20:30, 40:50] = 1
@@ -221,30 +223,19 @@ class CoarseToFineInferer(Inferer):
     (torch.Size([1, 1, 64, 64]), True)
     """
 
-    def __init__(
-        self,
-        size: Sequence[int],
-        margin: float = 2.0,
-        passes: int = 3,
-        normalise: Callable[[Tensor], Tensor] | None = None,
-        part: str = "largest",
-        mirror_axes: Sequence[int] = (),
-        least_side: float = 0.0,
-        scales: Sequence[float] = (),
-    ):
-        super().__init__()
-        if part not in KINDS:
-            raise ConfigError(f"part={part!r}: give one of {', '.join(KINDS)}.")
-        if not all(0 < share < 1 for share in scales) or not 0 <= least_side <= 1:
-            raise ConfigError(f"{scales=}, {least_side=}: give shares of the image, not above 1.")
-        self.size = tuple(size)
-        self.margin = margin
-        self.passes = passes
-        self.normalise = normalise
-        self.part = part
-        self.least_side = least_side
-        self.scales = tuple(scales)
-        self.mirrored = MirroredInferer(SimpleInferer(), mirror_axes)
+    size: Sequence[int]
+    margin: float = 2.0
+    passes: int = 3
+    normalise: Callable[[Tensor], Tensor] | None = None
+    part: str = "largest"
+    mirror_axes: Sequence[int] = ()
+    least_side: float = 0.0
+    scales: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        if self.part not in KINDS:
+            raise ConfigError(f"part={self.part!r}: give one of {', '.join(KINDS)}.")
+        self.mirrored = MirroredInferer(SimpleInferer(), self.mirror_axes)
 
     def __call__(self, inputs: Tensor, network: Network, *args: Any, **kwargs: Any) -> Any:
         def logits_of(small: Tensor) -> Any:

@@ -165,21 +165,22 @@ def evaluate(args: argparse.Namespace) -> Answer:
         check_sites(folders, calls, data)
         training = configuration.train_config(bundle, {})
         brought = overlay_of(recipe, bundle, training)
-        configs = bundle / "configs"
-        for site, folder in folders.items():
-            say(f"{site} ...")
-            datalist, split, values = tested[site]
-            places = {"bundle_root": bundle, "ckpt_path": model, "output_dir": out / site}
-            places |= {"dataset_dir": folder, "datalist_file": datalist}
-            keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
-            keys |= adaptation.values_of_list(datalist, training) | values | {"device": device}
-            if "check_data" in training:
-                # That was done for all hospitals.
-                keys["check_data"] = False
-            between = written_overlay(brought, private_folder(out / site))
-            files = [str(configs / "train.json"), *between, str(configs / "evaluate.json")]
-            run_line(files, keys, out / LOG, args.verbose)
-            found[site] = {"cases": scores_in(out / site), "split": split}
+    configs = bundle / "configs"
+    # A hospital's tables stay also where a later one ends in an error.
+    for site, folder in folders.items():
+        say(f"{site} ...")
+        datalist, split, values = tested[site]
+        places = {"bundle_root": bundle, "ckpt_path": model, "output_dir": out / site}
+        places |= {"dataset_dir": folder, "datalist_file": datalist}
+        keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
+        keys |= adaptation.values_of_list(datalist, training) | values | {"device": device}
+        if "check_data" in training:
+            # That was done for all hospitals.
+            keys["check_data"] = False
+        between = written_overlay(brought, private_folder(out / site))
+        files = [str(configs / "train.json"), *between, str(configs / "evaluate.json")]
+        run_line(files, keys, out / LOG, args.verbose)
+        found[site] = {"cases": scores_in(out / site), "split": split}
 
     lines = [evaluation_text(found), training_words(recipe), f"Folder: {out}"]
     answer = to_json({"folder": str(out), "sites": found})

@@ -15,7 +15,8 @@ from ignite.engine import Events
 from monai.transforms import EnsureChannelFirst, LoadImage, Orientation
 from nibabel.orientations import aff2axcodes
 from numpy.typing import NDArray
-from PIL import Image, ImageChops, ImageDraw, ImageFilter
+from PIL import Image, ImageDraw
+from skimage.segmentation import find_boundaries
 
 from monai_fairfl.errors import in_words
 from monai_fairfl.utils.files import write_atomically
@@ -33,8 +34,8 @@ REFERENCE, PREDICTION = (51, 221, 102), (255, 212, 0)
 MISSED, TOO_MUCH = (230, 25, 25), (25, 100, 255)
 """Colours: of the outlines, and of what only the reference or only the prediction has."""
 
-TINT = 115
-"""Opacity of the latter, of 255."""
+TINT = 0.45
+"""Opacity of the latter."""
 
 COLUMNS = ("case", "dice", "reference", "prediction", "unit")
 """Of the table of sizes."""
@@ -132,19 +133,16 @@ class CasePictures:
 
         ranked = sorted(self._cases, key=lambda case: -case.dice)
         shown = {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
-        try:
-            pictures = [picture_of(case) for case in shown.values()]
-        except Exception as error:  # as above
-            logger.warning("%s is not drawn: %s", self.file.name, in_words(error))
-            return
-        height = max(picture.height for picture in pictures)
-        page = Image.new("RGB", (3 * PANEL + 20, height + 34), "white")
+        page = Image.new("RGB", (3 * PANEL + 20, PANEL + 34), "white")
         words = ImageDraw.Draw(page)
         for number, (name, case) in enumerate(shown.items()):
             left = number * (PANEL + 10)
-            page.paste(pictures[number], (left, 34))
             title = f"{name}: Dice {case.dice:.3f}\n{Path(case.file).name[-50:]}"
             words.text((left, 2), title.encode("ascii", "replace").decode(), fill="black")
+            try:
+                page.paste(picture_of(case), (left, 34))
+            except Exception as error:  # as above
+                logger.warning("%s is not drawn: %s", case.file, in_words(error))
         stream = io.BytesIO()
         page.save(stream, "PNG")
         write_atomically(self.file, stream.getvalue())
@@ -185,25 +183,26 @@ def picture_of(case: Case) -> Image.Image:
     channels = image.numpy()[: 3 if is_photograph and len(image) > 2 else 1]
     low, high = np.percentile(channels, (0.5, 99.5))
     grey = 255 * np.clip((channels - low) / max(high - low, 1e-6), 0, 1)
+    # What has the structures, with MONAI's x axis first.
     wanted = np.nonzero(np.any([*case.label, *case.pred], axis=0))
     spare = int(MARGIN * max(grey.shape))
-    left, upper = (int(where.min()) - spare for where in wanted)
-    right, lower = (int(where.max()) + spare + 1 for where in wanted)
+    part = [slice(max(int(at.min()) - spare, 0), int(at.max()) + spare + 1) for at in wanted]
 
-    def enlarged(array: NDArray[Any]) -> Image.Image:
-        """The part (x, y) or (3, x, y) that has the structures, at the picture's size."""
-        # MONAI has the x axis first.
-        part = Image.fromarray(array.T.astype(np.uint8)).crop((left, upper, right, lower))
-        scale = PANEL / max(part.size)
-        return part.resize((round(scale * part.width), round(scale * part.height)))
+    def enlarged(array: NDArray[Any]) -> NDArray[np.uint8]:
+        """The part of (x, y) or (3, x, y), at the picture's size (height, width[, 3])."""
+        image = Image.fromarray(array[..., part[0], part[1]].T.astype(np.uint8))
+        scale = PANEL / max(image.size)
+        return np.array(image.resize((round(scale * image.width), round(scale * image.height))))
 
     picture = enlarged(np.broadcast_to(grey, (3, *grey.shape[1:])))
-    errors = {MISSED: case.label & ~case.pred, TOO_MUCH: case.pred & ~case.label}
-    for colour, masks in errors.items():
-        picture.paste(colour, None, enlarged(np.where(masks.any(0), TINT, 0)))
-    for colour, masks in ((REFERENCE, case.label), (PREDICTION, case.pred)):
+    label, pred = (
+        np.stack([enlarged(255 * mask) > 127 for mask in masks])
+        for masks in (case.label, case.pred)
+    )
+    for colour, errors in ((MISSED, label & ~pred), (TOO_MUCH, pred & ~label)):
+        where = errors.any(0)
+        picture[where] = (1 - TINT) * picture[where] + TINT * np.array(colour)
+    for colour, masks in ((REFERENCE, label), (PREDICTION, pred)):
         for mask in masks:
-            shape = enlarged(255 * mask).point(lambda value: 255 * (value > 127))
-            inner = shape.filter(ImageFilter.MinFilter(5))
-            picture.paste(colour, None, ImageChops.subtract(shape, inner))
-    return picture
+            picture[find_boundaries(mask)] = colour
+    return Image.fromarray(picture)

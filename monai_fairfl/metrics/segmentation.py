@@ -165,7 +165,11 @@ def vertical_cup_to_disc_ratio(masks: Tensor) -> float:
     """
     if masks.ndim != 3 or len(masks) != 2:
         raise DataError(f"give masks (2, W, H), disc and cup, not {tuple(masks.shape)}")
-    disc, cup = (_height(mask > 0.5) for mask in masks)
+    heights = []
+    for mask in masks:
+        rows = (mask > 0.5).any(0).nonzero()
+        heights.append(int(rows.max() - rows.min()) + 1 if len(rows) else 0)
+    disc, cup = heights
     return math.nan if disc == 0 or bool((masks < 0).any()) else cup / disc
 
 
@@ -202,12 +206,6 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
     def aggregate(self) -> Tensor:
         """The mean over photographs; NaN when no label has a cup."""
         return torch.as_tensor(self.get_buffer()).nanmean()
-
-
-def _height(mask: Tensor) -> int:
-    """Pixels from the first to the last row of a mask (W, H); 0 for an empty one."""
-    rows = torch.nonzero(mask.any(0)).flatten()
-    return int(rows[-1] - rows[0]) + 1 if len(rows) else 0
 
 
 def _binarised(y_pred: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

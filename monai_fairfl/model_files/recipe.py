@@ -23,7 +23,6 @@ import hashlib
 import io
 import json
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -33,15 +32,11 @@ import torch
 from torch import nn
 
 from monai_fairfl import __version__
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.parts import acts as acts
 from monai_fairfl.model_files.parts import refused_part
-from monai_fairfl.utils.files import load_saved, require_whole, write_atomically
-from monai_fairfl.utils.plain_values import object_of_json
-
-IN_TORCHSCRIPT = "recipe.json"
-"""Name of the recipe among a TorchScript file's extra files."""
+from monai_fairfl.utils.files import load_saved, write_atomically
 
 RECIPE_SUFFIX = ".recipe.json"
 """Of the file beside a model."""
@@ -130,21 +125,22 @@ class ModelRecipe:
             ConfigError: when a field is missing or not what it must be, or would act where it is
                 used; it names the file and the field.
         """
-        kinds = {row.name: str if row.type == "str" else Mapping for row in fields(cls)}
+        kinds: dict[str, Any] = {
+            row.name: str if row.type == "str" else Mapping for row in fields(cls)
+        }
         known: dict[str, Any] = {name: state[name] for name in kinds if name in state}
         problems = [f"it lacks {name}" for name in REQUIRED if name not in known]
         for name, value in known.items():
             if not isinstance(value, kinds[name]):
                 problems.append(f"its {name} is {value!r}")
-            elif name != "parts" and acts(value):
+            elif name == "parts":
+                for section, part in value.items():
+                    if refused := refused_part(part):
+                        problems.append(f"{refused} in its {section}")
+            elif acts(value):
                 problems.append(f"code or a reference in its {name}")
-        if not problems:
-            for site, values in known.get("sites", {}).items():
-                if not isinstance(values, Mapping):
-                    problems.append(f"site {site} has {values!r}")
-            for section, part in known.get("parts", {}).items():
-                if refused := refused_part(part):
-                    problems.append(f"{refused} in its {section}")
+            elif name == "sites" and not all(isinstance(own, Mapping) for own in value.values()):
+                problems.append(f"its sites have {value!r}")
         if problems:
             raise ConfigError(f"{source} has an unusable recipe, ask its sender: {problems}")
         return cls(**known)
@@ -213,7 +209,7 @@ def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def read_recipe(path: str | Path) -> ModelRecipe | None:
-    """The recipe inside a model file: a checkpoint of PyTorch, or TorchScript.
+    """The recipe inside a model file.
 
     Returns:
         The recipe; ``None`` where the file has none.
@@ -230,30 +226,20 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
     >>> found.values, found.training
     ({'size': [64, 64]}, {'rounds': 3})
     """
-    if is_torchscript(path):
-        require_whole(path)
-        # Read without loading its code.
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.namelist():
-                if entry.endswith(f"/extra/{IN_TORCHSCRIPT}"):
-                    try:
-                        return ModelRecipe.from_state(object_of_json(archive.read(entry)), path)
-                    except ValueError as error:
-                        raise ConfigError(f"{path} holds no recipe: {error}") from error
-        return None
     found = load_saved(path)
     # A state_dict alone has none.
     recipe = found.get("recipe") if isinstance(found, Mapping) else None
-    if recipe is not None and not isinstance(recipe, Mapping):
+    if recipe is None:
+        return None
+    if not isinstance(recipe, Mapping):
         raise ConfigError(f"{path} holds no recipe but a {type(recipe).__name__}")
-    return None if recipe is None else ModelRecipe.from_state(recipe, path)
+    return ModelRecipe.from_state(recipe, path)
 
 
 def state_of_file(path: str | Path) -> Weights:
-    """The ``state_dict`` in a model file, a checkpoint of PyTorch or TorchScript.
+    """The ``state_dict`` in a model file.
 
-    Of a checkpoint it is the whole content, or its entry ``"model"``, as MONAI's
-    ``CheckpointLoader`` reads it.
+    It is the whole content, or its entry ``"model"``, as MONAI's ``CheckpointLoader`` reads it.
 
     Raises:
         ConfigError: when the file is missing, damaged or something else.
@@ -266,34 +252,12 @@ def state_of_file(path: str | Path) -> Weights:
     ...     state_of_file(folder + "/global.pt")
     {'w': tensor([1.])}
     """
-    if is_torchscript(path):
-        require_whole(path)
-        try:
-            return torch.jit.load(str(path), map_location="cpu").state_dict()
-        except RuntimeError as error:  # such as a file of a later version of PyTorch
-            raise ConfigError(f"{path} is no readable TorchScript ({in_words(error)})") from error
     found = load_saved(path)
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]
     if not isinstance(found, Mapping):
         raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
     return found
-
-
-def is_torchscript(path: str | Path) -> bool:
-    """Whether a file is TorchScript: its archive holds code, which a checkpoint's does not.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "a.pt")
-    >>> torch.save({"w": torch.ones(1)}, file)
-    >>> is_torchscript(file)
-    False
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any("/code/" in name for name in archive.namelist())
-    except Exception:  # missing, damaged or something else
-        return False
 
 
 # ---- fused models: two or more models of one network, whose outputs are averaged

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -44,6 +43,7 @@ from monai_fairfl.utils.tables import text_of_table
 
 SIDE = 960  # pixels of the picture's longer side
 COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 and 3
+MOST_SLICES = 9  # of a volume in its picture
 SAME_GRID = 0.1  # mm between the affine of a mask and that of its volume
 VALUES_OF_FILE = np.array([0, 128, 255], np.uint8)
 """Pixel values of background, disc and cup in a written mask."""
@@ -81,7 +81,7 @@ class Case:
     results: dict[str, Any] = field(default_factory=dict)
 
     def note(self, problem: str) -> None:
-        """Record and log a problem that costs no output."""
+        """Record and log what somebody should look at, and what costs no output."""
         self.problems.append(problem)
         logger.warning("%s: %s", self.name, problem)
 
@@ -92,14 +92,10 @@ class Case:
         self.image, self.status = "", "skipped"
         self.note(str(problem))
 
-    def flag(self, remark: str) -> None:
-        """Record what somebody should look at in the output."""
-        self.results.setdefault("flags", []).append(remark)
-
     def line(self) -> dict[str, Any]:
         """Return the case as it stands in the table."""
-        whole = {"case": self.name, "status": self.status, "source": self.source}
-        return {**whole, **self.results, "problems": self.problems}
+        begin = {"case": self.name, "status": self.status, "source": self.source}
+        return {**begin, **self.results, "problems": self.problems}
 
 
 @dataclass
@@ -156,10 +152,10 @@ class Cases:
         """Write the table as it is now, as JSON and as CSV."""
         table = self.table()
         columns = list(dict.fromkeys(key for line in table["cases"] for key in line))
-        text = json.dumps(table, indent=4, ensure_ascii=False) + "\n"
-        for ending, content in ((".json", text), (".csv", csv_text(columns, table["cases"]))):
+        texts = {".json": json.dumps(table, indent=4), ".csv": csv_text(columns, table["cases"])}
+        for ending, text in texts.items():
             # A file's name that is no UTF-8 must not cost the table.
-            encoded = content.encode("utf-8", "backslashreplace")
+            encoded = text.encode("utf-8", "backslashreplace")
             write_atomically(self.report.with_suffix(ending), encoded)
 
     def require(self) -> None:
@@ -176,9 +172,7 @@ class Cases:
         """
         # Before anything is printed: the reader of standard output may have left.
         self.save()
-        text = f"{answer_text(self.table())}\nFolder: {self.report.parent}"
-        shown = sys.stdout.encoding or "utf-8"
-        print(text.encode(shown, "replace").decode(shown))
+        print(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
         if self.scratch is not None:
             self.scratch.cleanup()
         if any(case.status != "segmented" for case in self):
@@ -315,14 +309,13 @@ class MeasureVolumed(CaseOutput):
     """Measures the volume of a mask, and counts its axial slices with gland.
 
     Into the case's line of the table go ``millilitres`` (voxels times the size of a voxel; of a
-    file that has one: 1 x 1 x 1 mm is what files without one say), ``share`` (of all voxels),
-    ``voxel_size_mm`` and ``shape`` in the order of the file, and ``slices_with_gland``.
+    file that has one: 1 x 1 x 1 mm is what files without one say), ``voxel_size_mm`` and ``shape``
+    in the order of the file, and ``slices_with_gland``.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
         cases: of the run.
-        plausible: least and largest volume of such an organ, in ml; another one gets a text among
-            ``flags``.
+        plausible: least and largest volume of such an organ, in ml; another one is noted.
 
     >>> from monai.data import MetaTensor
     >>> import tempfile, torch
@@ -344,7 +337,6 @@ class MeasureVolumed(CaseOutput):
         affine = np.asarray(pred.affine.cpu(), dtype=float)
         gland = (pred > 0).cpu()
         results: dict[str, Any] = {
-            "share": round(float(gland.float().mean()), 6),
             "slices_with_gland": int(in_patient(gland).any(axis=(0, 1)).sum()),
             "voxel_size_mm": [round(float(side), 4) for side in affine_to_spacing(affine)],
             "shape": list(pred.shape[1:]),
@@ -353,9 +345,7 @@ class MeasureVolumed(CaseOutput):
             volume = float(gland.sum()) * float(abs(np.linalg.det(affine[:3, :3]))) / 1000
             results["millilitres"] = round(volume, 4)
             if gland.any() and not self.least <= volume <= self.largest:
-                case.flag(f"outside of {self.least:g} to {self.largest:g} ml")
-        if not gland.any():
-            case.note("nothing was found: look at the overlay")
+                case.note(f"outside of {self.least:g} to {self.largest:g} ml")
         return results
 
 
@@ -363,9 +353,8 @@ class MeasureCupToDiscd(CaseOutput):
     """Measures the vertical cup-to-disc ratio, and the pixels of disc and cup.
 
     Into the case's line of the table go ``vertical_cup_to_disc_ratio``
-    (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``, and ``share`` (of the
-    disc, of all pixels). The cup is part of the disc. Without a disc there is no ratio, and the
-    case is noted.
+    (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``. The cup is part of
+    the disc. Without a disc there is no ratio.
 
     Args:
         keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.
@@ -388,21 +377,18 @@ class MeasureCupToDiscd(CaseOutput):
         labels = pred.as_tensor()[0]
         disc, cup = labels >= 1, labels >= 2
         ratio = vertical_cup_to_disc_ratio(torch.stack([disc, cup]))
-        if math.isnan(ratio):
-            case.note("nothing was found: look at the overlay")
         return {
             "vertical_cup_to_disc_ratio": None if math.isnan(ratio) else round(ratio, 4),
             "disc_pixels": int(disc.sum()),
             "cup_pixels": int(cup.sum()),
-            "share": round(float(disc.float().mean()), 6),
         }
 
 
 class CheckBorderd(CaseOutput):
-    """Notes a mask that touches the border of what the network saw: it may be cut off there.
+    """Notes a mask that is empty, or touches the border of what the network saw.
 
-    Into the case's line of the table go ``flags``, texts. Of a volume the field is the central
-    share of each slice, and the stack's first and last slices are borders too.
+    It may be cut off there. Of a volume the field is the central share of each slice, and the
+    first and last slices of the stack are borders too.
 
     Args:
         keys: of the masks, ``(1, x, y[, z])`` on the grid of the image.
@@ -419,7 +405,7 @@ class CheckBorderd(CaseOutput):
     >>> mask[0, 4:8, 4:6, 1] = 1  # the field is 2 to 8
     >>> cases = Cases([case], Path(tempfile.mkdtemp(), "volumes.json"))
     >>> _ = CheckBorderd("pred", cases, field_of_view=0.6)({"pred": mask})
-    >>> print(case.results["flags"][0])
+    >>> print(case.problems[0])
     the mask touches the border of what the network saw
     """
 
@@ -436,8 +422,10 @@ class CheckBorderd(CaseOutput):
         ends = [seen[[0, -1]], seen[:, [0, -1]]]
         if is_volume and mask.shape[2] > 1:
             ends.append(mask[..., [0, -1]])
+        if not mask.any():
+            case.note("nothing was found: look at the overlay")
         if any(end.any() for end in ends):
-            case.flag("the mask touches the border of what the network saw")
+            case.note("the mask touches the border of what the network saw")
         return {}
 
 
@@ -446,10 +434,10 @@ def in_patient(labels: torch.Tensor) -> np.ndarray:
     return Orientation(axcodes="LPS", labels=None)(labels.cpu())[0].numpy()
 
 
-def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
+def overlay(image: Any, mask: Any) -> np.ndarray:
     """Draw the outline of each label of a mask, in a colour of its own, on the image.
 
-    The image is a photograph or a volume. Of a volume, up to ``most`` axial slices with mask are
+    The image is a photograph or a volume. Of a volume, up to nine axial slices with mask are
     shown from feet to head; the patient's left is on the right, as radiologists look at it.
 
     Args:
@@ -457,7 +445,6 @@ def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
             (3, x, y) photograph with values from 0 to 255.
         mask: MetaTensor, (1, x, y[, z]) on the same grid: 0 background, and up to three labels, 1
             to 3.
-        most: slices in the picture.
 
     Returns:
         (height, width, 3), unsigned 8-bit, the longer side of about 960 pixels.
@@ -483,7 +470,7 @@ def overlay(image: Any, mask: Any, most: int = 9) -> np.ndarray:
 
     # Up to so many of the slices with mask, evenly spread; of all where none has mask.
     tiles = np.flatnonzero(labels.any(axis=(0, 1)) | ~labels.any())
-    tiles = tiles[np.unique(np.linspace(0, tiles.size - 1, most).round().astype(int))]
+    tiles = tiles[np.unique(np.linspace(0, tiles.size - 1, MOST_SLICES).round().astype(int))]
     # As tiles of one picture; its pixels are as wide as they are high.
     picture = montage(values[..., tiles].transpose(3, 2, 1, 0), fill=(0, 0, 0), channel_axis=-1)
     outline = montage(labels[..., tiles].transpose(2, 1, 0), fill=0)
@@ -588,8 +575,8 @@ def answer_text(table: Mapping[str, Any]) -> str:
     Args:
         table: what a run's ``volumes.json`` or ``ratios.json`` holds.
 
-    >>> line = {"case": "Case01", "status": "segmented", "millilitres": 41.26, "share": 0.01,
-    ...         "mask": "a_pred.nii.gz", "problems": [], "flags": ["at the border"]}
+    >>> line = {"case": "Case01", "status": "segmented", "millilitres": 41.26,
+    ...         "mask": "a_pred.nii.gz", "problems": ["at the border"]}
     >>> for text in answer_text({"cases": [line], "files": None}).splitlines()[2:]:
     ...     print(" ".join(text.split()))
     Case01 41.3 ml a_pred.nii.gz
@@ -599,18 +586,18 @@ def answer_text(table: Mapping[str, Any]) -> str:
     lines = table["cases"]
     rows = []
     for line in lines:
-        size = f"{100 * line['share']:.2f} %" if "share" in line else "–"
+        size = "–"
         if "millilitres" in line:
             size = f"{line['millilitres']:.1f} ml"
-        if line.get("vertical_cup_to_disc_ratio"):
-            size += f", cup to disc {line['vertical_cup_to_disc_ratio']:.2f}"
+        elif line.get("vertical_cup_to_disc_ratio"):
+            size = f"cup to disc {line['vertical_cup_to_disc_ratio']:.2f}"
         rows.append([line["case"], size, line.get("mask", line["status"])])
     segmented = sum(line["status"] == "segmented" for line in lines)
     found = [text_of_table(["case", "size", "mask"], rows)]
     found.append(f"{segmented} of {len(lines)} cases segmented. Before you use a mask, look at it.")
     for line in lines:
-        for remark in [*line.get("flags", []), *line["problems"]]:
-            found.append(f"Look at: {line['case']}: {remark}")
+        for problem in line["problems"]:
+            found.append(f"Look at: {line['case']}: {problem}")
     if table["files"]:
         told = {problem for line in lines for problem in line["problems"]}
         refused = table["files"]["refused"].items()

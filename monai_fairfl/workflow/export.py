@@ -54,7 +54,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         raise ConfigError(f"{out} must end in .ts or .onnx, or be a folder without an ending")
     if out.exists():
         raise ConfigError(f"{out} is there already: name another file, or delete it first")
-    used = ModelValues(model, root, config=[str(INFERENCE)])
+    used = ModelValues(model, root)
     recipe = used.recipe
     if recipe is None:
         raise ConfigError(f"{model} has no recipe: export the file that the training wrote")
@@ -98,7 +98,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     metadata = _of_whole_images(root, parser)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".ts":
-        extra = {model_file.IN_TORCHSCRIPT: plain.encode(), INFERENCE.name: inference.encode()}
+        extra = {"recipe.json": plain.encode(), INFERENCE.name: inference.encode()}
         # Without the values of this machine and without the time.
         save_net_with_metadata(torch.jit.script(network), str(out), False, False, metadata, extra)
         return recipe
@@ -143,6 +143,5 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     # The slice itself lies between its neighbours.
     names = list(image.get("channel_def", {}).values())
     first = (len(names) - channels) // 2
-    if first > 0:
-        image["channel_def"] = dict(enumerate(names[first : first + channels]))
+    image["channel_def"] = dict(enumerate(names[first : first + channels]))
     return metadata

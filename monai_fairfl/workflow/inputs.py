@@ -145,7 +145,6 @@ def _find(
         check: raises an error where an image cannot be used.
         dicom: of volumes, modality and description of series that are used, too.
     """
-    folder, report = folder.expanduser(), report.expanduser()
     outputs = report.parent.resolve()
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: name another one (dataset_dir)")

@@ -15,8 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -43,9 +42,6 @@ DESCRIPTION = "_desc_"
 TRANSFORMS = "train#deterministic_transforms"
 INFERER = "validate#inferer"
 
-FREE = ("mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress")
-"""Arguments of an inferer that may differ from run to run."""
-
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
 
@@ -55,6 +51,7 @@ logger = logging.getLogger(__name__)
 # ---- the recipe of a training
 
 
+@configuration.errors_in_one_line()
 def training_recipe(
     bundle_root: str | Path,
     values: Mapping[str, Any],
@@ -84,13 +81,12 @@ def training_recipe(
     ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root).absolute()
-    with configuration.errors_in_one_line():
-        metadata = configuration.read_keys(root / configuration.METADATA)
-        try:
-            plain = json.loads(json.dumps(dict(values), allow_nan=False))
-        except (TypeError, ValueError) as error:
-            fix = "give finite numbers, texts, or lists of these"
-            raise ConfigError(f"{values} are no recipe's ({error}): {fix}") from error
+    metadata = configuration.read_keys(root / configuration.METADATA)
+    try:
+        plain = json.loads(json.dumps(dict(values), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        fix = "give finite numbers, texts, or lists of these"
+        raise ConfigError(f"{values} are no recipe's ({error}): {fix}") from error
     running, config_files = calling()
     parser = running or ConfigParser({})
     files = {}
@@ -99,36 +95,12 @@ def training_recipe(
         path = file.absolute()
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    # MONAI's parser writes "::" for "#". A bundle of others may lack a section.
-    names = [name.replace("::", "#") for name in sections if name in parser]
-    # What each output channel means.
-    outputs = metadata.get("network_data_format", {}).get("outputs", {})
-    channels = outputs.get("pred", {}).get("channel_def", {})
-    return ModelRecipe(
-        bundle=str(metadata.get("name", root.name)),
-        version=str(metadata.get("version", "")),
-        values=plain,
-        sections={name: digest_of(parser[name]) for name in names},
-        parts=_parts_of(parser, names, values, unlabelled),
-        files=files,
-        classes={str(channel): str(meaning) for channel, meaning in channels.items()},
-    )
-
-
-def _parts_of(
-    parser: ConfigParser,
-    sections: Iterable[str],
-    values: Collection[str],
-    unlabelled: Mapping[str, Any] | None,
-) -> dict[str, dict[str, Any]]:
-    """Section -> its resolved ``content`` and the ``values`` that it follows from.
-
-    A section that holds more than a model may carry is left out.
-    """
     # Another parser: what was built of the running one stays.
     alone = ConfigParser({**parser.get(), **(unlabelled or {})})
-    parts = {}
-    for section in sections:
+    digests, parts = {}, {}
+    # MONAI's parser writes "::" for "#". A bundle of others may lack a section.
+    for section in [name.replace("::", "#") for name in sections if name in parser]:
+        digests[section] = digest_of(parser[section])
         try:
             content = _resolved(alone, section)
         except Exception:  # whatever an expression raises, or JSON of what it gives
@@ -141,7 +113,18 @@ def _parts_of(
                 found = ReferenceResolver.find_refs_in_config(parser.get(place), place)
                 places += found.keys() - places
         parts[section] = {"content": content, "values": sorted(set(places).intersection(values))}
-    return parts
+    # What each output channel means.
+    outputs = metadata.get("network_data_format", {}).get("outputs", {})
+    channels = outputs.get("pred", {}).get("channel_def", {})
+    return ModelRecipe(
+        bundle=str(metadata.get("name", root.name)),
+        version=str(metadata.get("version", "")),
+        values=plain,
+        sections=digests,
+        parts=parts,
+        files=files,
+        classes={str(channel): str(meaning) for channel, meaning in channels.items()},
+    )
 
 
 def _resolved(parser: ConfigParser, place: str) -> Any:
@@ -159,42 +142,40 @@ def _resolved(parser: ConfigParser, place: str) -> Any:
     return json.loads(json.dumps(parser.get_parsed_content(place), allow_nan=False))
 
 
-def digest_of(section: Any, without: Sequence[str] = ()) -> str:
-    """Compute the SHA-256 of a part of a configuration, without its descriptions and some keys.
+def digest_of(section: Any) -> str:
+    """Compute the SHA-256 of a part of a configuration, without its descriptions.
 
     >>> digest_of({"_target_": "UNet", "_desc_": "small"}) == digest_of({"_target_": "UNet"})
     True
     """
-    plain = json.loads(json.dumps(section, default=str))
-    parts = [plain]
-    for part in parts:
-        if isinstance(part, dict):
-            for key in (DESCRIPTION, *without):
-                part.pop(key, None)
-            parts += part.values()
-        elif isinstance(part, list):
-            parts += part
+
+    def undescribed(part: dict[str, Any]) -> dict[str, Any]:
+        return {key: part[key] for key in part if key != DESCRIPTION}
+
+    plain = json.loads(json.dumps(section, default=str), object_hook=undescribed)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 # ---- what a model brings: sections that a configuration file of the training changed
 
 
-def carried_sections(recipe: ModelRecipe, bundle_root: Path) -> dict[str, Any]:
-    """Section -> content as trained, where the bundle would build another from the same values."""
+def own_recipe(recipe: ModelRecipe, bundle_root: Path) -> ModelRecipe:
+    """The recipe that a bundle's training would give to a model of the same values."""
     training = read_configs(bundle_root, TRAIN)
-    # The bundle says what models bring: a model may replace nothing else.
-    declared = training.get_parsed_content("recipe#sections", default=None) or ()
-    sections = [section for section in recipe.parts if section.replace("#", "::") in declared]
     for key, value in recipe.values.items():
+        # The bundle says what models bring: a model may replace nothing else.
         if key.isidentifier() and key != "recipe" and key in training:
             training[key] = value
-    unlabelled = training.get_parsed_content("recipe#unlabelled", default=None)
-    own = _parts_of(training, sections, recipe.values, unlabelled)
+    training["bundle_root"] = str(bundle_root)
+    return training.get_parsed_content("recipe", default=None) or ModelRecipe("", "", {})
+
+
+def carried_sections(recipe: ModelRecipe, own: ModelRecipe) -> dict[str, Any]:
+    """Section -> content as trained, where the bundle would build another from the same values."""
     carried = {}
-    for section in sections:
-        content = recipe.parts[section]["content"]
-        if own.get(section, {}).get("content") != content:
+    for section in own.sections:
+        content = recipe.parts.get(section, {}).get("content")
+        if section in recipe.parts and own.parts.get(section, {}).get("content") != content:
             carried[section] = content
     return carried
 
@@ -212,7 +193,8 @@ def overlay_of(recipe: ModelRecipe, bundle_root: Path, config: ConfigParser) -> 
         ConfigError: when the configuration has no place for what the model brings.
     """
     overlay: dict[str, Any] = {}
-    for section, content in carried_sections(recipe, bundle_root).items():
+    carried = carried_sections(recipe, own_recipe(recipe, bundle_root))
+    for section, content in carried.items():
         key = section
         if section == TRANSFORMS and section not in config:
             key, content = "preprocessing#transforms", _of_images(content)
@@ -256,12 +238,8 @@ class ModelValues:
         bundle_root: folder of the bundle.
         own_values: keys that this hospital gives by hand although the model was trained with
             others, because its own images were trained so. A section of the configuration, such as
-            ``"network_def"`` or one of ``unchanged``, may be named, too.
+            ``"network_def"``, may be named, too.
         defaults: key -> value.
-        config: the bundle's own configuration files of this run, relative to ``bundle_root``.
-        unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument
-            such as ``--preprocessing#transforms#5#mode nearest`` changes results that no plain
-            value shows.
 
     Raises:
         ConfigError: when the model file or its recipe cannot be read.
@@ -290,8 +268,6 @@ class ModelValues:
         bundle_root: str | Path,
         own_values: Sequence[str] | str = (),
         defaults: Mapping[str, Any] = MappingProxyType({}),
-        config: Sequence[str] = (),
-        unchanged: Sequence[str] = (),
     ):
         self.path = Path(ckpt_path)
         self.bundle_root = Path(bundle_root)
@@ -299,11 +275,8 @@ class ModelValues:
         # writes "::" for "#".
         self.own_values = [key.replace("::", "#") for key in ensure_tuple(own_values)]
         self.known = self.defaults = defaults
-        self.config = config
-        self.unchanged = [section.replace("::", "#") for section in unchanged]
-        # What the run uses, for model.json: its values, and the sections that were changed.
+        # What the run uses, for model.json.
         self.values: dict[str, Any] = {}
-        self.by_hand: dict[str, Any] = {}
         self.recipe: ModelRecipe | None = None
         if self.path.is_file() and not _loader_is_disabled(calling()[0]):
             with configuration.errors_in_one_line():
@@ -335,46 +308,38 @@ class ModelValues:
         if self.recipe is not None:
             configuration.require_same_bundle(model, recipe, root)
         if missing := [key for key, value in values.items() if value is NOT_GIVEN]:
-            own = " ".join(f'--{key} "{self.defaults.get(key)}"' for key in missing)
+            defaults = " ".join(f'--{key} "{self.defaults.get(key)}"' for key in missing)
             raise ConfigError(
                 f"{model} does not say with which {', '.join(missing)} it was trained: give them; "
-                f"the bundle's own are {own}"
+                f"the bundle's own are {defaults}"
             )
         self.values = json.loads(json.dumps(dict(values), default=str))
-        config = read_configs(root, self.config)
-        training = read_configs(root, TRAIN)
-        for key, trained in recipe.sections.items():
-            here = digest_of(config.get(key, training.get(key)))
-            if key not in recipe.parts and key not in self.own_values and here != trained:
-                raise ConfigError(
-                    f"{model} was trained with another {key} than {root} has: use version "
-                    f"{recipe.version} of the bundle (--bundle_root), or name it in --own_values"
-                )
-        # What a part that the model brings was made of cannot be another one.
-        brought = carried_sections(recipe, root)
-        fixed = {key for section in brought for key in recipe.parts[section]["values"]}
+        own = own_recipe(recipe, root)
         differing = {}
+        for section, trained in recipe.sections.items():
+            here = own.sections.get(section)
+            if here is None or (here != trained and section not in recipe.parts):
+                differing[section] = f"{section} of {root} is not that of {model}"
         for key, trained in recipe.values.items():
             here = self.values.get(key, "unknown")
-            if here != trained and (key in fixed or key not in self.own_values):
+            if here != trained:
                 differing[key] = f"{key} is {here!r} here, and {model} was trained with {trained!r}"
-        # Sections may differ in little, such as the overlap of windows.
-        config.update(overlay_of(recipe, root, config))
-        running = calling()[0] or config
-        for section in sorted({*self.unchanged, *recipe.sections}):
-            here, bundle = running.get(section), config.get(section)
-            if digest_of(here) in (recipe.sections.get(section), digest_of(bundle)):
-                continue
-            self.by_hand[section] = here
-            free = FREE if "inferer" in section else ()
-            if section not in self.own_values and digest_of(here, free) != digest_of(bundle, free):
-                differing[section] = f"{section} is not that of {root} for {model}"
-        if differing:
+        running = calling()[0]
+        if running is not None:
+            for key, content in overlay_of(recipe, root, running).items():
+                known = (digest_of(content), recipe.sections.get(key))
+                if digest_of(running.get(key)) not in known:
+                    differing[key] = f"{key} is not that of {model}"
+        # What a part that the model brings was made of cannot be another one.
+        brought = carried_sections(recipe, own)
+        fixed = {key for section in brought for key in recipe.parts[section]["values"]}
+        allowed = set(self.own_values) - fixed
+        refused = {key: text for key, text in differing.items() if key not in allowed}
+        if refused:
             raise ConfigError(
-                f"{'; '.join(differing.values())}: leave out what changes it, name the bundle with "
-                f"--bundle_root, use its version {recipe.version}, or monai-fairfl infer or "
-                "evaluate; only where the training of this hospital's images had it, and the "
-                f'model brings no section that is made of it, --own_values "{list(differing)}"'
+                f"{'; '.join(refused.values())}: leave out what changes it, use monai-fairfl infer "
+                f"or evaluate, or version {recipe.version} of its bundle (--bundle_root); where it "
+                f'was trained so for this hospital alone, add --own_values "{list(refused)}"'
             )
         if recipe.sites and not self.own_values:
             logger.warning("%s: sites gave other values by hand: %s", model, dict(recipe.sites))
@@ -391,7 +356,6 @@ class ModelValues:
             "sha256": hashlib.sha256(self.path.read_bytes()).hexdigest(),
             "recipe": self.recipe.state_dict() if self.recipe else None,
             "values": self.values,
-            "by_hand": self.by_hand,
             "settings": dict(settings),
         }
         text = json.dumps(content, indent=4, default=str) + "\n"
@@ -447,29 +411,16 @@ def check_data(
 def network_of(
     network_def: nn.Module, ckpt_path: str | Path, device: torch.device | str
 ) -> nn.Module:
-    """Return the network to run: the configured one, or that of a TorchScript file.
-
-    A TorchScript file holds the weights, too. A fused model runs in copies of the configured
-    network.
+    """The network to run; a fused model runs in copies of the configured one.
 
     Args:
-        network_def: as configured; ``CheckpointLoader`` fills it from other files than TorchScript.
+        network_def: as configured; ``CheckpointLoader`` fills it.
         ckpt_path: of the model.
         device: that it runs on.
 
-    >>> import tempfile, torch
-    >>> from torch import nn
-    >>> trained, configured = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
-    >>> _ = nn.init.constant_(trained.weight, 3.0)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     torch.jit.script(trained).save(f"{folder}/model.ts")
-    ...     network = network_of(configured, f"{folder}/model.ts", "cpu")
-    >>> network(torch.ones(1)).item()
-    3.0
+    >>> network_of(nn.Linear(1, 2), "no/such/model.pt", "cpu")
+    Linear(in_features=1, out_features=2, bias=True)
     """
-    if model_file.is_torchscript(ckpt_path):
-        scripted: nn.Module = torch.jit.load(str(ckpt_path), map_location=device)
-        return scripted
     with suppress(ConfigError):  # of a file that is missing or damaged, which require_model names
         network_def = model_file.network_for(network_def, model_file.state_of_file(ckpt_path))
     return network_def.to(device)
@@ -479,8 +430,8 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
     """Go on only with a model that fits the network.
 
     Args:
-        ckpt_path: a ``state_dict``, a checkpoint with one under ``"model"`` as ``CheckpointLoader``
-            reads it, or TorchScript.
+        ckpt_path: a ``state_dict``, or a checkpoint with one under ``"model"`` as
+            ``CheckpointLoader`` reads it.
         network: that it is for.
 
     Raises:
@@ -540,18 +491,7 @@ def join_processes() -> None:
     """Join the processes that ``torchrun`` started: with NCCL on GPUs, with Gloo where none is.
 
     Afterwards ``ignite.distributed`` knows the rank of this process and its device.
-
-    Raises:
-        ConfigError: when ``torchrun`` did not start this process.
-
-    >>> join_processes()  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: multi_gpu_*.json need a process for each GPU: start with...
     """
-    if "LOCAL_RANK" not in os.environ:
-        with_it = "torchrun --standalone --nproc_per_node=GPUS -m monai.bundle run ..."
-        raise ConfigError(f"multi_gpu_*.json need a process for each GPU: start with '{with_it}'")
     if torch.distributed.is_initialized():
         # Here and not with the first handler: not every rank has every handler, and ranks that do
         # not join together wait for each other forever.

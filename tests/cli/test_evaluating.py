@@ -140,6 +140,20 @@ def test_scores_are_read_as_monai_writes_them(
     assert found == [pytest.approx(0.7), pytest.approx(0.8), None]
 
 
+def test_an_error_at_a_later_hospital_costs_no_scores_of_those_before(
+    trained: Path, sites: Path, tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(config_file: list[str], output_dir: str, **keys: object) -> None:
+        if output_dir.endswith("elm"):
+            raise RuntimeError("no memory left")
+        write_metrics_reports(output_dir, ["a"], None, {"val_mean_dice": torch.ones(1, 1)}, None)
+
+    monkeypatch.setattr(monai.bundle, "run", run)
+    out = tmp_path / "scores"
+    assert "no memory left" in cli.refusal("evaluate", trained, sites, "--out", out)
+    assert "1.0" in (out / "alder" / "val_mean_dice_raw.csv").read_text()
+
+
 def test_a_hospital_is_scored_with_the_values_that_it_trained_with(
     trained: Path, sites: Path, tmp_path: Path, cli: Commands
 ) -> None:

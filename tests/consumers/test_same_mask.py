@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import nibabel as nib
@@ -22,127 +23,109 @@ from monai_fairfl.cli import main
 
 pytestmark = pytest.mark.consumers
 
-# What files of fundus masks say for background, disc and cup.
-LABEL_OF_VALUE = {0: 0, 128: 1, 255: 2}
+
+@dataclass(frozen=True)
+class Example:
+    """An image, a model of a recipe, and the mask that ``monai-fairfl infer`` writes."""
+
+    image: Path
+    model: Path
+    mask: Path
+
+    def export(self, out: Path) -> Path:
+        """What a consumer loads: a bundle with the model, or TorchScript."""
+        assert main(["export", str(self.model), "--out", str(out)]) == 0
+        return out
 
 
-def trained(bundle: Bundle, made_once: MadeOnce, recipe: str) -> tuple[Path, Path]:
-    """A folder of images, and a model of a recipe whose masks are neither empty nor full."""
+def example(
+    bundle: Bundle, recipe: str, made_once: MadeOnce, folder: Path, series: bool
+) -> Example:
+    """An example whose mask is neither empty nor full; volumes as a DICOM series, or as NIfTI."""
     sites = made_once(f"sites_of_{bundle.name}", bundle.write)
     site = sites / bundle.whole_sites(sites)[0]
 
-    def train(folder: Path) -> None:
+    def train(out: Path) -> None:
         names = (*TRAIN, recipe) if recipe else TRAIN
         learning = {**bundle.quick_learning, **bundle.recipes.get(recipe, {})}
-        bundle.run(names, site, folder, max_epochs=60, val_interval=0, **learning)
+        bundle.run(names, site, out, max_epochs=60, val_interval=0, **learning)
 
     name = "_".join(["trained_long", bundle.name, *filter(None, [recipe])])
     model = made_once(name, train) / "model.pt"
-    return site / bundle.images, model
+    images = folder / "images"
+    images.mkdir()
+    file = next((site / bundle.images).glob("Case00.*"))
+    if series:
+        write_as_series(file, images)
+    image = images if series else Path(shutil.copy(file, images))
+    assert main(["infer", str(model), str(images), "--out", str(folder / "masks")]) == 0
+    (mask,) = (folder / "masks").glob(bundle.masks)
+    assert 0 < (labels_of(mask) > 0).mean() < 0.5
+    return Example(image, model, mask)
 
 
-def infer(bundle: Bundle, images: Path, model: Path, out: Path) -> Path:
-    """The mask that ``monai-fairfl infer`` writes of the only image in a folder."""
-    assert main(["infer", str(model), str(images), "--out", str(out / "masks")]) == 0
-    (mask,) = (out / "masks").glob(bundle.masks)
-    return mask
-
-
-def export(model: Path, out: Path) -> None:
-    """What a consumer loads: a bundle with the model, or TorchScript."""
-    assert main(["export", str(model), "--out", str(out)]) == 0
-
-
-def folder_with(file: Path, folder: Path) -> Path:
-    folder.mkdir()
-    return Path(shutil.copy(file, folder))
-
-
-def mask_of_nifti(file: Path) -> np.ndarray:
-    return np.asarray(nib.load(file).dataobj)  # type: ignore[attr-defined]
-
-
-def labels_of_picture(file: Path) -> np.ndarray:
+def labels_of(file: Path) -> np.ndarray:
+    """The labels of a mask; in a picture of ours they are other values."""
+    if file.suffix == ".gz":
+        return np.asarray(nib.load(file).dataobj)  # type: ignore[attr-defined]
     values = np.asarray(Image.open(file))
-    labels = np.full(values.shape, -1)
-    for value, label in LABEL_OF_VALUE.items():
-        labels[values == value] = label
-    return labels
+    return np.select([values == 128, values == 255], [1, 2], values)
 
 
-@pytest.mark.parametrize("recipe", ["", "light", "volumes"])
-def test_monai_label_gives_the_volume_the_mask_of_infer(
-    recipe: str, monai_label: Environment, made_once: MadeOnce, tmp_path: Path
-) -> None:
-    images, model = trained(PROSTATE, made_once, recipe)
-    image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
-    expected = infer(PROSTATE, image.parent, model, tmp_path)
-
-    export(model, tmp_path / "bundle")
-    mask = tmp_path / "mask.nii.gz"
-    printed = monai_label.run("label_task.py", tmp_path / "bundle", image, mask, ".nii.gz")
-    assert json.loads(printed.splitlines()[-1]) == {"labels": {"prostate": 1}, "dimension": 3}
-    assert 0 < mask_of_nifti(expected).mean() < 0.5
-    np.testing.assert_array_equal(mask_of_nifti(mask), mask_of_nifti(expected))
-    np.testing.assert_allclose(nib.load(mask).affine, nib.load(expected).affine, atol=1e-5)
-
-
-@pytest.mark.parametrize("recipe", ["", "light"])
-def test_monai_label_gives_the_photograph_the_mask_of_infer(
-    recipe: str, monai_label: Environment, made_once: MadeOnce, tmp_path: Path
-) -> None:
-    images, model = trained(FUNDUS, made_once, recipe)
-    image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
-    expected = labels_of_picture(infer(FUNDUS, image.parent, model, tmp_path))
-
-    export(model, tmp_path / "bundle")
-    mask = tmp_path / "mask.png"
-    printed = monai_label.run("label_task.py", tmp_path / "bundle", image, mask, ".png")
-    told = json.loads(printed.splitlines()[-1])
-    assert told == {"labels": {"disc": 1, "cup": 2}, "dimension": 2}
-    assert set(np.unique(expected)) == {0, 1, 2}
-    np.testing.assert_array_equal(np.asarray(Image.open(mask)), expected)
+LABELS = {PROSTATE.name: {"prostate": 1}, FUNDUS.name: {"disc": 1, "cup": 2}}
 
 
 @pytest.mark.parametrize(
-    ("form", "recipe"),
-    [("bundle", ""), ("model.ts", ""), ("model.ts", "light"), ("bundle", "volumes")],
+    ("bundle", "recipe"),
+    [(PROSTATE, ""), (PROSTATE, "light"), (PROSTATE, "volumes"), (FUNDUS, ""), (FUNDUS, "light")],
 )
-def test_a_monai_deploy_application_gives_the_series_the_mask_of_infer(
-    form: str, recipe: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path
+def test_monai_label_gives_the_mask_of_infer(
+    bundle: Bundle, recipe: str, monai_label: Environment, made_once: MadeOnce, tmp_path: Path
 ) -> None:
-    images, model = trained(PROSTATE, made_once, recipe)
-    series = tmp_path / "series"
-    write_as_series(next(images.glob("Case00.*")), series)
-    expected = infer(PROSTATE, series, model, tmp_path)
+    own = example(bundle, recipe, made_once, tmp_path, series=False)
+    ending = ".nii.gz" if bundle is PROSTATE else ".png"
+    mask = tmp_path / f"mask{ending}"
+    exported = own.export(tmp_path / "bundle")
+    printed = monai_label.run("label_task.py", exported, own.image, mask, ending)
+    told = {"labels": LABELS[bundle.name], "dimension": 3 if bundle is PROSTATE else 2}
+    assert json.loads(printed.splitlines()[-1]) == told
+    np.testing.assert_array_equal(labels_of(mask), labels_of(own.mask))
+    if bundle is PROSTATE:
+        np.testing.assert_allclose(nib.load(mask).affine, nib.load(own.mask).affine, atol=1e-5)
 
-    export(model, tmp_path / form)
+
+@pytest.mark.parametrize(
+    ("bundle", "form", "recipe"),
+    [
+        (PROSTATE, "bundle", ""),
+        (PROSTATE, "model.ts", ""),
+        (PROSTATE, "model.ts", "light"),
+        (PROSTATE, "bundle", "volumes"),
+        (FUNDUS, "bundle", ""),
+        (FUNDUS, "model.ts", ""),
+        (FUNDUS, "model.ts", "light"),
+    ],
+)
+def test_a_monai_deploy_application_gives_the_mask_of_infer(
+    bundle: Bundle,
+    form: str,
+    recipe: str,
+    monai_deploy: Environment,
+    made_once: MadeOnce,
+    tmp_path: Path,
+) -> None:
+    own = example(bundle, recipe, made_once, tmp_path, series=bundle is PROSTATE)
     mask = tmp_path / "mask.npz"
-    monai_deploy.run("deploy_app.py", tmp_path / form, series, mask)
+    monai_deploy.run("deploy_app.py", own.export(tmp_path / form), own.image, mask)
     got = np.load(mask)
+    if bundle is FUNDUS:
+        # The network's side has the width first, a picture the height.
+        np.testing.assert_array_equal(got["pred"].T, labels_of(own.mask))
+        return
     # The application has the slices first.
     there = mask_in_the_patient(got["pred"].transpose(2, 1, 0), got["affine"])
-    own = mask_in_the_patient(mask_of_nifti(expected), nib.load(expected).affine)
-    assert len(own) > 0
-    np.testing.assert_allclose(there, own, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("form", "recipe"), [("bundle", ""), ("model.ts", ""), ("model.ts", "light")]
-)
-def test_a_monai_deploy_application_gives_the_photograph_the_mask_of_infer(
-    form: str, recipe: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path
-) -> None:
-    images, model = trained(FUNDUS, made_once, recipe)
-    image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
-    expected = labels_of_picture(infer(FUNDUS, image.parent, model, tmp_path))
-
-    export(model, tmp_path / form)
-    mask = tmp_path / "mask.npz"
-    monai_deploy.run("deploy_app.py", tmp_path / form, image, mask)
-    assert set(np.unique(expected)) == {0, 1, 2}
-    # The network's side has the width first, a picture the height.
-    np.testing.assert_array_equal(np.load(mask)["pred"].T, expected)
+    expected = mask_in_the_patient(labels_of(own.mask), nib.load(own.mask).affine)
+    np.testing.assert_allclose(there, expected, atol=1e-3)
 
 
 def write_as_series(file: Path, folder: Path) -> None:

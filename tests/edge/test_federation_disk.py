@@ -26,8 +26,7 @@ from helpers.least_squares_federation import (
 )
 
 from monai_fairfl.data import site_datalist
-from monai_fairfl.errors import ConfigError, DataError, DiskFullError, FederationError
-from monai_fairfl.model_files import read_recipe
+from monai_fairfl.errors import DataError, DiskFullError, FederationError
 from monai_fairfl.run import Checkpoint, Checkpoints
 
 
@@ -170,7 +169,3 @@ def test_an_endless_text_is_refused_by_the_name_of_its_file(name: str, tmp_path:
     with pytest.raises(DataError, match=r"list\.json.*nested" if text != NUMBER else "list"):
         site_datalist(tmp_path / "elm", file)
 
-    network = torch.jit.script(torch.nn.Identity())
-    torch.jit.save(network, tmp_path / "model.ts", _extra_files={"recipe.json": text})
-    with pytest.raises(ConfigError, match=r"model\.ts"):
-        read_recipe(tmp_path / "model.ts")

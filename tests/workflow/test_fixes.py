@@ -269,7 +269,7 @@ OTHERS = (
     # Followed by a test beside this one, or in tests/bundles and tests/cli.
     "name another (--out, output_dir)|name another one (dataset_dir)|for single views"
     "|name the folder that holds them|move or rename it|convert it to|give finite numbers|add it"
-    "|use version|give them|only where|name another file, or delete|export the file that"
+    "|give them|name another file, or delete|export the file that"
     "|use the model's bundle|train first, or name one|leave out what changes it"
     "|give the values of its"
     # No fix, or an installation.
