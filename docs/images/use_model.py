@@ -5,7 +5,8 @@
 The words have the places of this run::
 
     monai-fairfl demo --data-only --out hospitals
-    monai-fairfl train hospitals --quick --overrides "{'size': [96, 96]}" --out run
+    monai-fairfl train hospitals --quick --strategy FedAvg --out run \\
+        --overrides "{'size': [96, 96]}"
     monai-fairfl evaluate run hospitals --out scores
     python docs/images/use_model.py scores/ash
 """

@@ -168,4 +168,3 @@ def test_an_endless_text_is_refused_by_the_name_of_its_file(name: str, tmp_path:
     file.write_text(text)
     with pytest.raises(DataError, match=r"list\.json.*nested" if text != NUMBER else "list"):
         site_datalist(tmp_path / "elm", file)
-

@@ -153,9 +153,6 @@ def test_dice_of_real_volumes_photographs_and_generated_hospitals() -> None:
     places = itertools.product((("six_prostate", 3), ("six_fundus", 5)), ("", "no_augmentation-"))
     for rows, ((study, number), setting) in zip(generated, places, strict=True):
         check_dice(rows, [(study, setting, fold) for fold in range(number)])
-    changed = [{**two[3], "std": "0.034"}]
-    with pytest.raises(AssertionError, match="FedCE-sum, std: 0.034, not 0.032"):
-        check_dice(changed, FIRST)
 
 
 def test_the_plan_counts_all_cells_and_what_guards_touched() -> None:

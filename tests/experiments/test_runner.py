@@ -14,10 +14,10 @@ import pytest
 import run
 import study
 import tables
+from helpers.scripted_run import train
 from study import Study
 from summary import summary
 
-from monai_fairfl import Client, Reply, Request
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.strategies import FedAvg
@@ -88,31 +88,8 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     assert "has a finished run of another command" in capsys.readouterr().err
 
 
-class FailsOnce:
-    """A client that fails in one round."""
-
-    def __init__(self, client: Client):
-        self.client = client
-
-    def answer(self, request: Request) -> Reply:
-        if request.round == 1:
-            raise MemoryError("no memory left")
-        return self.client.answer(request)
-
-
-def test_a_run_that_went_on_without_a_site_gives_no_result(hospitals: Path, tmp_path: Path) -> None:
-    from trainings import Training
-
-    (tmp_path / "three").mkdir()
-    for site in ("alder", "birch", "cedar"):
-        (tmp_path / "three" / site).symlink_to(hospitals / site, target_is_directory=True)
-    small = {"size": [32, 32], "channels": [4, 8], "split_folds": 2, "split_fold": 0}
-    small.update({"split_validation": 0.5, "split_seed": 0})
-
-    def wrap(site: str, client: Client) -> Client:
-        return FailsOnce(client) if site == "birch" else client
-
-    training = Training("prostate_mri_segmentation", "three", 2, 1, small)
-    training.run(FedAvg(), (), tmp_path, tmp_path / "run", wrap, final=("score", "test_score"))
-    with pytest.raises(FederationError, match="went on without birch in round 1.*no memory left"):
-        summary(tmp_path / "run", ())
+def test_a_run_that_went_on_without_a_site_gives_no_result(tmp_path: Path) -> None:
+    scores = dict.fromkeys(("alder", "birch", "cedar"), 0.8)
+    run_dir = train(tmp_path / "run", FedAvg(), scores, 2, about={"birch": {"away": [1]}})
+    with pytest.raises(FederationError, match="went on without birch in round 1.*line is down"):
+        summary(run_dir, ())
