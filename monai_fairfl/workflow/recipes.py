@@ -42,6 +42,9 @@ DESCRIPTION = "_desc_"
 TRANSFORMS = "train#deterministic_transforms"
 INFERER = "validate#inferer"
 
+FREE = ("mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress")
+"""Arguments of an inferer that may differ from run to run."""
+
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
 
@@ -142,15 +145,15 @@ def _resolved(parser: ConfigParser, place: str) -> Any:
     return json.loads(json.dumps(parser.get_parsed_content(place), allow_nan=False))
 
 
-def digest_of(section: Any) -> str:
-    """Compute the SHA-256 of a part of a configuration, without its descriptions.
+def digest_of(section: Any, without: Sequence[str] = ()) -> str:
+    """Compute the SHA-256 of a part of a configuration, without its descriptions and some keys.
 
     >>> digest_of({"_target_": "UNet", "_desc_": "small"}) == digest_of({"_target_": "UNet"})
     True
     """
 
     def undescribed(part: dict[str, Any]) -> dict[str, Any]:
-        return {key: part[key] for key in part if key != DESCRIPTION}
+        return {key: part[key] for key in part if key not in (DESCRIPTION, *without)}
 
     plain = json.loads(json.dumps(section, default=str), object_hook=undescribed)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
@@ -238,8 +241,12 @@ class ModelValues:
         bundle_root: folder of the bundle.
         own_values: keys that this hospital gives by hand although the model was trained with
             others, because its own images were trained so. A section of the configuration, such as
-            ``"network_def"``, may be named, too.
+            ``"network_def"`` or one of ``unchanged``, may be named, too.
         defaults: key -> value.
+        config: the bundle's own configuration files of this run, relative to ``bundle_root``.
+        unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument
+            such as ``--preprocessing#transforms#5#mode nearest`` changes results that no plain
+            value shows.
 
     Raises:
         ConfigError: when the model file or its recipe cannot be read.
@@ -268,6 +275,8 @@ class ModelValues:
         bundle_root: str | Path,
         own_values: Sequence[str] | str = (),
         defaults: Mapping[str, Any] = MappingProxyType({}),
+        config: Sequence[str] = (),
+        unchanged: Sequence[str] = (),
     ):
         self.path = Path(ckpt_path)
         self.bundle_root = Path(bundle_root)
@@ -275,6 +284,8 @@ class ModelValues:
         # writes "::" for "#".
         self.own_values = [key.replace("::", "#") for key in ensure_tuple(own_values)]
         self.known = self.defaults = defaults
+        self.config = config
+        self.unchanged = [section.replace("::", "#") for section in unchanged]
         # What the run uses, for model.json.
         self.values: dict[str, Any] = {}
         self.recipe: ModelRecipe | None = None
@@ -326,10 +337,15 @@ class ModelValues:
                 differing[key] = f"{key} is {here!r} here, and {model} was trained with {trained!r}"
         running = calling()[0]
         if running is not None:
-            for key, content in overlay_of(recipe, root, running).items():
-                known = (digest_of(content), recipe.sections.get(key))
-                if digest_of(running.get(key)) not in known:
-                    differing[key] = f"{key} is not that of {model}"
+            # As the run would be without arguments of its own.
+            config = read_configs(root, self.config)
+            config.update(overlay_of(recipe, root, config))
+            for section in sorted({*self.unchanged, *recipe.sections}):
+                here, bundles = running.get(section), config.get(section)
+                free = FREE if "inferer" in section else ()
+                is_trained = digest_of(here) == recipe.sections.get(section)
+                if not is_trained and digest_of(here, free) != digest_of(bundles, free):
+                    differing[section] = f"{section} is not that of {root} for {model}"
         # What a part that the model brings was made of cannot be another one.
         brought = carried_sections(recipe, own)
         fixed = {key for section in brought for key in recipe.parts[section]["values"]}

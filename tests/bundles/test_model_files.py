@@ -258,7 +258,7 @@ def infer(bundle: Bundle, images: Path, out: Path, **given: Any) -> dict[str, An
     return content
 
 
-def test_a_value_that_differs_from_the_training_is_refused_with_both(
+def test_a_value_or_section_that_differs_from_the_training_is_refused_with_both(
     bundle: Bundle, site: Path, one_image: Path, trained: Path, tmp_path: Path
 ) -> None:
     model = {"ckpt_path": str(trained)}
@@ -267,6 +267,17 @@ def test_a_value_that_differs_from_the_training_is_refused_with_both(
         assert "[48, 48]" in message and "[32, 32]" in message
     message = refusal(bundle, EVALUATE, site, tmp_path, **model, interpolation=["nearest"])
     assert "image_interpolation" in message and "nearest" in message
+
+    last = len(bundle.config("inference")["preprocessing"]["transforms"]) - 1
+    disabled = f"preprocessing#transforms#{last}#_disabled_"
+    network = {**bundle.config("inference")["network_def"], "extra": 1}
+    key = "inferer#inferer#roi_size" if bundle is PROSTATE else "inferer#size"
+    for changed in ({disabled: True}, {key: [16, 16]}, {"network_def": network}):
+        message = refusal(bundle, INFERENCE, one_image, tmp_path, **model, **changed)
+        assert f"{next(iter(changed)).partition('#')[0]} is not" in message
+    key = f"validate#inferer#{key.rpartition('#')[2]}"
+    message = refusal(bundle, EVALUATE, site, tmp_path, **model, **{key: [16, 16]})
+    assert "validate#inferer is not" in message
     assert not list((tmp_path / "eval").glob(bundle.masks))
 
 
