@@ -406,10 +406,8 @@ class BundleFederation(Observer):
         folder = self.folders[strategy.name]
         jobs = Jobs(turn.jobs, turn.devices, self.settings.threads)
         federation = self.federation(strategy, folder, [*self.sites], jobs, observer=self)
-        # What a process that ended has left is gone on with.
-        resume = self.settings.resume or turn.again
         with stopping_on_signals(federation.stop), quiet():
-            return federation.run(resume and bool(resuming.records_of(folder)))
+            return federation.run(self.settings.resume and bool(resuming.records_of(folder)))
 
     # ---- the valuations of finished runs
 
