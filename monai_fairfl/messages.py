@@ -491,7 +491,7 @@ TRAINING: dict[str, tuple[str | tuple[int, ...], str]] = {
     # The radius of sharpness-aware training, and of the measurement sharpness.
     "sam_rho": ("[0, inf)", "monai_fairfl.handlers.SharpnessAware"),
     # GSAM's share of the orthogonal gradient; only with sam_rho.
-    "gsam_alpha": ("[0, inf)", ""),
+    "gsam_alpha": ("[0, inf)", "monai_fairfl.handlers.SharpnessAware"),
     # The weight of FedProx's proximal term.
     "prox_mu": ("[0, inf)", "monai_fairfl.handlers.Proximal"),
     # At 1 the client forgets the optimizer's moments before training; the learning-rate
@@ -501,7 +501,8 @@ TRAINING: dict[str, tuple[str | tuple[int, ...], str]] = {
     "local_epochs": ("[1, inf)", ""),
 }
 """Key that a strategy's ``training`` may have -> its range, and the dotted path of the handler that
-acts where a request has the key; empty: no handler does.
+acts where a request has the key; empty: no handler does. Several keys of a handler are its
+arguments, in this order.
 
 A client attaches the handlers in this order: one that replaces gradients comes before one that adds
 to them.

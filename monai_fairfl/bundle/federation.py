@@ -351,15 +351,17 @@ class BundleFederation(Observer):
         turn: Turn,
         folder: Path | None = None,
         sites: Sequence[str] = (),
+        resume: bool = False,
         **changes: Any,
     ) -> History:
-        """Train one run, or go on with what a process that ended has left; nothing is checked.
+        """Train one run; nothing is checked.
 
         Args:
             strategy: of the run.
             turn: what it may use.
             folder: of the run; ``None``: that of the strategy.
             sites: names of those that take part; none: all.
+            resume: go on with what is there, also where the settings do not say so.
             changes: arguments of the federation in place of those of the runs.
         """
         folder = folder or self.folders[strategy.name]
@@ -374,7 +376,7 @@ class BundleFederation(Observer):
             **{**arguments, **changes},
         )
         with stopping_on_signals(federation.stop), quiet():
-            return federation.run(turn.again or self.settings.resume)
+            return federation.run(resume or self.settings.resume)
 
     # ---- the valuations of finished runs
 
@@ -433,9 +435,10 @@ class BundleFederation(Observer):
         strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
         history = self.train(
             strategy,
-            Turn(self.jobs.workers(len(coalition)), again=True),
+            Turn(self.jobs.workers(len(coalition))),
             folder,
             sorted(coalition),
+            resume=True,
             # Nothing but its model is wanted.
             observer=None,
             evaluate=(),

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 from monai.fl.client import MonaiAlgo
-from monai.fl.client.monai_algo import convert_global_weights
-from monai.fl.utils.constants import ExtraItems, ModelType
+from monai.fl.utils.constants import ExtraItems
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.handlers import StatsHandler, ValidationHandler
 from monai.networks.utils import get_state_dict
@@ -65,9 +65,8 @@ class FairMonaiAlgo(MonaiAlgo):
     For each request, the client loads the received weights, measures them as the request asks,
     trains them, measures them again, and returns the difference of the weights. Measuring changes
     neither the best checkpoint nor the random state. The bundle is the site's own: a request brings
-    tensors and plain numbers, never configuration. In :meth:`answer` the pre-filters act on the
-    received weights, and the post-weight filters on the update alone: buffers, measurements and
-    counts leave as they are.
+    tensors and plain numbers, never configuration. In :meth:`answer` the post-weight filters act on
+    the update alone: buffers, measurements and counts leave as they are.
 
     An engine for ``MonaiAlgo`` can drive it too. The interface is the same, and so are the numbers
     where those are right. It differs in these points:
@@ -80,12 +79,11 @@ class FairMonaiAlgo(MonaiAlgo):
     - ``abort`` reaches the evaluators. An aborted evaluation is an error: its metrics would be
       those of the model before.
     - After an abort or a failure the next training or evaluation is a whole one.
-    - A best or final model on disk that is older than the training is an error.
     - ``initialize`` acts once, and can be repeated after a failure.
     - ``abort`` and ``finalize`` are safe at any time.
 
-    A site's ``pre_filters`` see all weights as they came in, before their names are checked. Its
-    ``post_weight_filters`` and ``post_evaluate_filters`` act on what ``get_weights`` and
+    There a site's ``pre_filters`` see all weights as they came in, before their names are checked.
+    Its ``post_weight_filters`` and ``post_evaluate_filters`` act on what ``get_weights`` and
     ``evaluate`` return.
 
     Args:
@@ -138,13 +136,10 @@ class FairMonaiAlgo(MonaiAlgo):
         self.all_handlers = all_handlers
         self.alone = alone
         self._built = False
-        # The evaluator of the test data and that of the training, once they are built.
-        self._evaluators: list[Any] = []
+        # The evaluators of validation and test data, once they are built.
+        self._evaluators: training.Evaluators = {}
         # State of the trainer as the bundle makes it.
         self._initial: dict[str, Any] = {}
-        # When each checkpoint on disk was written, before the first training by the engine;
-        # None: there was none yet.
-        self._old_checkpoints: dict[ModelType, int] | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle, once.
@@ -195,7 +190,7 @@ class FairMonaiAlgo(MonaiAlgo):
     def _prepare_training(self) -> None:
         validator = getattr(self.train_workflow, "evaluator", None)
         evaluators = {"validation": validator, "test": self.evaluator}
-        self._evaluators = [one for one in evaluators.values() if one is not None]
+        self._evaluators = {data: one for data, one in evaluators.items() if one is not None}
         if not self.all_handlers:
             # A federated training does without what validates or logs.
             central = (ValidationHandler, StatsHandler)
@@ -205,21 +200,22 @@ class FairMonaiAlgo(MonaiAlgo):
         files = files_of_cases(self.trainer)
         self._num_cases = len(files if None in files else set(files))
         self._initial = training.state_of(self.trainer)
-        overlap = training.overlap_of(str(self.client_name), self.trainer, evaluators)
-        parser = getattr(self.train_workflow, "parser", {})
-        channels = parser[CHANNELS].values() if CHANNELS in parser else ()
-        classes = [str(label) for label in channels]
-        self._measuring = training.Measuring(self.spec, self.trainer, evaluators, classes, overlap)
+        overlap = training.overlap_of(str(self.client_name), self.trainer, self._evaluators)
+        channels = getattr(self.train_workflow, "parser", {}).get(CHANNELS) or {}
+        classes = [*map(str, channels.values())]
+        self._measuring = training.Measuring(
+            self.spec, self.trainer, self._evaluators, classes, overlap
+        )
 
     # ---- a federation's requests
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request.
 
-        The steps are, in this order: the site's pre-filters, measurements of the received weights,
-        training (with ``train_loss``), measurements of the trained weights, Ditto's personal model
-        and its measurements, the site's post-weight filters on the update, the state file and the
-        receipt. For tensors that the request does not send, the client uses its own.
+        The steps are, in this order: measurements of the received weights, training (with
+        ``train_loss``), measurements of the trained weights, Ditto's personal model and its
+        measurements, the site's post-weight filters on the update, the state file and the receipt.
+        For tensors that the request does not send, the client uses its own.
 
         Args:
             request: what the client is asked to do.
@@ -243,40 +239,25 @@ class FairMonaiAlgo(MonaiAlgo):
             self.initialize({ExtraItems.CLIENT_NAME: request.client})
         # An engine may have built the client without a name.
         self.client_name = request.client
-        request = self._checked(request)
+        self._check(request)
         self.states.begin(request.run, request.run_id)
         epochs = int(request.context.get("local_epochs", self.local_epochs))
-        task = Task(request, self.states, epochs)
+        task = Task(request, self.states, epochs, self._initial)
         received = request.weights
         if self.spec.missing_from(received):
             # Its own tensors in place of those that were not sent: trained last, or initial ones.
-            own = self._initial if task.state is None else task.state
-            received = self.spec.completed(received, own["local"])
+            received = self.spec.completed(received, task.state["local"])
         self._measuring.measure("received", task, received)
         if request.task == "measure":
             self._measure_own(task, received)
             reply = request.reply(measurements=task.measurements)
         else:
             reply = self._train(task, received)
+        self.states.add_receipt(request, reply.digest)
+        return reply
 
-        sent = {**(reply.update or {}), **(reply.buffers or {})}
-        digest = "" if reply.update is None else digest_of(sent)
-        self.states.add_receipt(request, digest)
-        return replace(reply, digest=digest)
-
-    def _checked(self, request: Request) -> Request:
-        """``request`` with its weights after the site's pre-filters.
-
-        Refused is what this client cannot do, and weights of another network.
-        """
-        if self.pre_filters:
-            sent = ExchangeObject(weights=dict(request.weights))
-            weights = filters.received_weights(sent, self.pre_filters, {}, request.client)
-            # A difference needs tensors in the network's shapes; a filter may return flat arrays.
-            shaped, _ = convert_global_weights(weights, dict(self._initial["local"]))
-            weights.update({name: shaped[name] for name in shaped if name in weights})
-            request = replace(request, weights=weights)
-
+    def _check(self, request: Request) -> None:
+        """Refuse what this client cannot do, and weights of another network."""
         for name in request.measure:
             if name not in MEASUREMENTS:
                 raise ValueError(
@@ -305,7 +286,6 @@ class FairMonaiAlgo(MonaiAlgo):
                     f"client {request.client!r}: the received {name!r} {found} and should have "
                     f"{tuple(own.shape)}: give the site the config and overrides of the run"
                 )
-        return request
 
     def _measure_own(self, task: Task, received: Weights) -> None:
         """Measure the personal model, too, and write this client's own model when a run ends."""
@@ -335,16 +315,16 @@ class FairMonaiAlgo(MonaiAlgo):
 
         The candidates are measured, too.
         """
-        probe = self._measuring.probe("validation")
-        if not isinstance(probe, Probe):
+        if "validation" not in self._evaluators:
             logger.warning("client %s: no last mile without an evaluator", self.client_name)
             return None
+        probe = Probe(self._evaluators["validation"])
         begin = {**self._initial, "local": self.spec.with_aliases(own)}
         found = candidates(self.trainer, probe, begin, self.alone, task.request)
         for name, candidate in found.items():
             self._measuring.measure(name, task, candidate.weights)
             task.measurements[gain_name(name)] = candidate.gain
-            if candidate.epochs is not None:
+            if name == "adapted":
                 task.measurements[ADAPTED_EPOCHS] = float(candidate.epochs)
         taken = chosen({name: candidate.gain for name, candidate in found.items()})
         return None if taken is None else found[taken].weights
@@ -352,20 +332,16 @@ class FairMonaiAlgo(MonaiAlgo):
     def _train(self, task: Task, received: Weights) -> Reply:
         """Train the received weights, measure the result and store the state for the next round."""
         request = task.request
-        begin = task.state
-        if begin is None:
-            begin = self._initial
-            if request.round > 0:
-                logger.warning("client %s begins without an earlier state", request.client)
         counts = TrainLoss(board=None)
-        handlers: list[Detachable] = [counts]
+        # Handler -> its arguments, each under a key.
+        arguments: dict[str, list[float]] = {}
         for key, (_, handler) in TRAINING.items():
             if handler and key in request.context:
-                handlers.append(
-                    resolve_name(handler).of_request(request.context[key], request.context)
-                )
+                arguments.setdefault(handler, []).append(request.context[key])
+        handlers = [resolve_name(handler)(*given) for handler, given in arguments.items()]
         received = self.spec.with_aliases(received)
-        state = self._trained(task, {**begin, "local": received}, received, handlers)
+        begin = {**task.state, "local": received}
+        state = self._trained(task, begin, received, [counts, *handlers])
         if "train_loss" in request.measure and (loss := counts.value) is not None:
             task.measurements["train_loss"] = loss
         self._measuring.measure("trained", task, state["local"])
@@ -398,6 +374,7 @@ class FairMonaiAlgo(MonaiAlgo):
             num_samples=round(counts.images / task.epochs),
             measurements=task.measurements,
             buffers=buffers,
+            digest=digest_of({**update, **buffers}),
             num_cases=self._num_cases,
             num_steps=counts.steps,
             # Empty: every channel is labelled, as at most sites.
@@ -420,8 +397,6 @@ class FairMonaiAlgo(MonaiAlgo):
             # Without moments; the learning rate stays the schedule's.
             state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
         training.load_state(self.trainer, state)
-        for evaluator in self._evaluators:
-            training.discard_interrupted_run(evaluator)
         self.trainer.state.max_epochs = self.trainer.state.epoch + task.epochs
         with training.one_round(self.trainer, task.request.seed, handlers):
             self.trainer.run()
@@ -450,13 +425,9 @@ class FairMonaiAlgo(MonaiAlgo):
         Raises:
             ValueError: when ``data`` holds no weights, or those of another network.
         """
-        extra = {} if extra is None else extra
-        self._require_built()
-        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
-        self._require_all(weights, self.spec.parameters)
-        if self._old_checkpoints is None:
-            self._old_checkpoints = self._checkpoint_times()
-        for engine in (self.trainer, *self._evaluators):
+        extra = extra or {}
+        weights = self._received(data, extra)
+        for engine in (self.trainer, *self._evaluators.values()):
             training.discard_interrupted_run(engine)
         with self._without_filters():
             super().train(ExchangeObject(weights=weights), extra)
@@ -468,25 +439,12 @@ class FairMonaiAlgo(MonaiAlgo):
         """Copies of the weights, or the differences of the tensors that were received.
 
         Raises:
-            ConfigError: when the requested checkpoint is older than the training, or a filter
-                returns nothing.
+            ConfigError: when a filter returns nothing.
         """
-        extra = {} if extra is None else extra
-        wanted: Any = extra.get(ExtraItems.MODEL_TYPE)
-        old = (self._old_checkpoints or {}).get(wanted)
-        if old is not None and old == self._checkpoint_times().get(wanted):
-            raise ConfigError(
-                f"client {self.client_name!r}: {self.model_filepaths[wanted]} in "
-                f"{self.bundle_root} is older than this training: let the bundle save its best "
-                "model there (all_handlers=True, ckpt_dir)"
-            )
+        extra = extra or {}
         with self._without_filters():
-            sent = super().get_weights(extra)
-        sent.weights = filters.own_tensors(sent.weights)
-        sent = filters.applied(self.post_weight_filters, sent, extra, self.client_name)
-        # A filter may return NumPy's arrays.
-        sent.weights = filters.own_tensors(sent.weights)
-        return sent
+            sent = copy.deepcopy(super().get_weights(extra))
+        return filters.applied(self.post_weight_filters, sent, extra, self.client_name)
 
     def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
         """Evaluate with the bundle's own evaluator; the metrics are a copy.
@@ -498,18 +456,15 @@ class FairMonaiAlgo(MonaiAlgo):
             ValueError: when ``data`` holds no weights, or those of another network.
             TransportAborted: when ``abort`` ended the evaluation.
         """
-        extra = {} if extra is None else extra
-        self._require_built()
+        extra = extra or {}
+        weights = self._received(data, extra)
         if self.evaluator is None:
             raise ConfigError(
                 f"client {self.client_name!r} has no evaluator: give {self.bundle_root} a "
                 "configs/evaluate.json"
             )
-        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
-        spec = read_spec(self.evaluator.network)
-        self._require_all(weights, spec.parameters)
         own = get_state_dict(self.trainer.network)
-        weights = {**{name: own[name] for name in spec.buffers if name in own}, **weights}
+        weights = {**{name: own[name] for name in self.spec.buffers}, **weights}
         training.discard_interrupted_run(self.evaluator)
         with self._without_filters():
             result = super().evaluate(ExchangeObject(weights=weights), extra)
@@ -520,12 +475,12 @@ class FairMonaiAlgo(MonaiAlgo):
     def abort(self, extra: dict[str, Any] | None = None) -> None:
         """Stop training and evaluation; safe at any time."""
         super().abort(extra)
-        for evaluator in self._evaluators:
+        for evaluator in self._evaluators.values():
             evaluator.interrupt()
 
     def finalize(self, extra: dict[str, Any] | None = None) -> None:
         """End training and evaluation; safe at any time."""
-        for evaluator in self._evaluators:
+        for evaluator in self._evaluators.values():
             evaluator.terminate()
         if self._built:
             super().finalize(extra)
@@ -540,21 +495,15 @@ class FairMonaiAlgo(MonaiAlgo):
         finally:
             self.pre_filters, self.post_weight_filters, self.post_evaluate_filters = own
 
-    def _require_built(self) -> None:
+    def _received(self, data: ExchangeObject, extra: dict[str, Any]) -> dict[str, Any]:
+        """What the engine sent, after the pre-filters: it must have every parameter."""
         if not self._built:
             raise ConfigError(f"client {self.client_name!r} is not built: call initialize() first")
-
-    def _require_all(self, weights: Mapping[str, Any], parameters: Collection[str]) -> None:
-        missing = sorted(set(parameters) - set(weights))
+        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
+        missing = [name for name in self.spec.parameters if name not in weights]
         if missing:
             raise ValueError(
                 f"client {self.client_name!r}: the received weights are of another network: they "
-                f"lack {len(missing)} of {len(parameters)} parameters, such as {missing[0]!r}"
+                f"lack {len(missing)} parameters, such as {missing[0]!r}"
             )
-
-    def _checkpoint_times(self) -> dict[ModelType, int]:
-        """When each best or final model was written that is on disk, in ns."""
-        paths = {
-            kind: Path(self.bundle_root, file or "") for kind, file in self.model_filepaths.items()
-        }
-        return {kind: path.stat().st_mtime_ns for kind, path in paths.items() if path.is_file()}
+        return weights

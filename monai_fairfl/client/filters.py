@@ -21,9 +21,6 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Weights
 
-NUMERIC = "biuf"
-"""NumPy's kinds of numbers: booleans, signed and unsigned integers, floats."""
-
 Extra = dict[str, Any]
 """An engine's additional information, which each filter is given."""
 
@@ -76,9 +73,7 @@ def received_weights(
     """
     if not isinstance(data, ExchangeObject):
         raise ValueError(f"client {client!r}: {type(data).__name__} is no ExchangeObject")
-    incoming = copy.copy(data)
-    incoming.weights = own_tensors(data.weights)
-    weights = applied(filters, incoming, extra, client).weights
+    weights = applied(filters, copy.deepcopy(data), extra, client).weights
     if not isinstance(weights, Mapping):
         raise ValueError(f"client {client!r}: received {type(weights).__name__} and no weights")
     return dict(weights)
@@ -101,45 +96,28 @@ def applied_to_update(update: Weights, filters: Filters, client: str | None) -> 
     {'w': tensor([0.5000, 0.5000])}
     """
     data: Any = ExchangeObject(dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
+    expected = _shapes(update)
     for site_filter in filters or ():
         data = applied([site_filter], data, {}, client)
-        data.weights = own_tensors(data.weights)
-        found = data.weights if isinstance(data.weights, Mapping) else {}
-        for name in sorted({*update, *found}, key=str):
-            shapes: list[Any] = []
-            for sent in (update.get(name), found.get(name)):
-                if isinstance(sent, torch.Tensor):
-                    shapes.append(tuple(sent.shape))
-                else:
-                    shapes.append(type(sent).__name__)
-            if shapes[0] != shapes[1]:
-                raise ConfigError(
-                    f"client {client!r}: the post-weight filter {_name(site_filter)!r} made "
-                    f"{shapes[1]} of the tensor {name!r}, which was {shapes[0]}: return every "
-                    "tensor under its name and in its shape"
-                )
-    return dict(data.weights)
+        found = _shapes(data.weights or {})
+        changed = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
+        if changed:
+            name = changed[0]
+            raise ConfigError(
+                f"client {client!r}: the post-weight filter {_name(site_filter)!r} made "
+                f"{found.get(name)} of the tensor {name!r}, which was {expected.get(name)}: return "
+                "every tensor under its name and in its shape"
+            )
+    return {name: torch.as_tensor(change) for name, change in data.weights.items()}
 
 
-def own_tensors(weights: Any) -> Any:
-    """``weights`` with tensors of their own memory; NumPy's arrays and numbers become tensors.
-
-    All else, such as bytes of an encoding or a checkpoint's nested state, stays as it is. So does
-    ``None``.
-
-    >>> own_tensors({"w": np.zeros(2, dtype=np.float32), "key": b"secret"})
-    {'w': tensor([0., 0.]), 'key': b'secret'}
-    """
-    if not isinstance(weights, Mapping):
-        return weights
-    copies: dict[str, Any] = {}
+def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> shape of a tensor or array, or the class of anything else."""
+    found: dict[str, Any] = {}
     for name, value in weights.items():
-        if isinstance(value, torch.Tensor):
-            value = value.detach().clone()
-        elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in NUMERIC:
-            value = torch.tensor(value)
-        copies[name] = value
-    return copies
+        is_array = isinstance(value, (torch.Tensor, np.ndarray))
+        found[name] = tuple(value.shape) if is_array else type(value).__name__
+    return found
 
 
 def _name(site_filter: Any) -> str:

@@ -40,12 +40,12 @@ class Candidate:
     Args:
         weights: of the model.
         gain: on the site's validation cases.
-        epochs: of further training; ``None``: there was none.
+        epochs: of further training until it.
     """
 
     weights: Weights
     gain: Estimate
-    epochs: int | None = None
+    epochs: int = 0
 
 
 def candidates(
@@ -72,41 +72,38 @@ def candidates(
 
     def gain_of(weights: Weights) -> Estimate:
         """The mean over the cases of a model's score less that of the site's own."""
-        after = _scores_of_cases(probe, weights)
-        differences = [after[case] - before[case] for case in before]
-        found = estimate(torch.tensor(differences, dtype=torch.float64))
+        found = estimate(_scores_of_cases(probe, weights) - before)
         # A case may have no score, such as one without any label.
         return found if found.n else Estimate(0.0, None, 0)
 
-    unchanged = Candidate(own, Estimate(0.0, None, len(before)), 0)
+    unchanged = Candidate(own, Estimate(0.0, None, len(before)))
     found = {"adapted": _adapted(trainer, gain_of, begin, unchanged, request)}
-    other: Weights = {}
-    if alone is not None:
-        try:
-            other = state_of_file(alone)
-            for name, tensor in own.items():
-                if name not in other or other[name].shape != tensor.shape:
-                    raise ConfigError(f"{alone} is of another network, by its {name!r}")
-        except ConfigError as error:
-            text = "client %s: the model trained alone is no candidate: %s"
-            logger.warning(text, request.client, error)
-            other = {}
-    if other:
-        found["alone"] = Candidate(other, gain_of(other))
-        if request.context.get("adapt_fuse", 0):
-            # What the site would take so far, fused with the model that it trained alone. A site
-            # that would take this one fuses it with the model that it would use.
-            taken = chosen({name: candidate.gain for name, candidate in found.items()})
-            first = own if taken in (None, "alone") else found[taken].weights
-            fused = fused_weights([first, other])
-            found["fused"] = Candidate(fused, gain_of(fused))
+    if alone is None:
+        return found
+    try:
+        other = state_of_file(alone)
+        for name, tensor in own.items():
+            if name not in other or other[name].shape != tensor.shape:
+                raise ConfigError(f"{alone} is of another network, by its {name!r}")
+    except ConfigError as error:
+        text = "client %s: the model trained alone is no candidate: %s"
+        logger.warning(text, request.client, error)
+        return found
+    found["alone"] = Candidate(other, gain_of(other))
+    if request.context.get("adapt_fuse", 0):
+        # What the site would take so far, fused with the model that it trained alone. A site that
+        # would take this one fuses it with the model that it would use.
+        is_adapted = chosen({name: one.gain for name, one in found.items()}) == "adapted"
+        fused = fused_weights([found["adapted"].weights if is_adapted else own, other])
+        found["fused"] = Candidate(fused, gain_of(fused))
     return found
 
 
-def _scores_of_cases(probe: Probe, weights: Weights) -> dict[str, float]:
-    """Validation case -> its score; none where the metric gives a mean alone."""
+def _scores_of_cases(probe: Probe, weights: Weights) -> torch.Tensor:
+    """The score of each validation case; none where the metric gives a mean alone."""
     probe.score(weights)
-    return {case: columns[MEAN_COLUMN] for case, columns in probe.take_cases().items()}
+    scores = [columns[MEAN_COLUMN] for columns in probe.cases().values()]
+    return torch.tensor(scores, dtype=torch.float64)
 
 
 def _adapted(
@@ -139,6 +136,6 @@ def _adapted(
         gain = gain_of(weights)
         if gain.value > best.gain.value:
             best = Candidate(weights, gain, epoch)
-        if epoch - (best.epochs or 0) >= PATIENCE:
+        if epoch - best.epochs >= PATIENCE:
             break
     return best

@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import re
 import sys
 from collections.abc import Mapping
 from functools import cache, partial
@@ -50,8 +49,6 @@ class ClientState:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        # The file that was written last and what it has, for a client that goes on at once.
-        self._written: tuple[Path, dict[str, Any]] | None = None
 
     def begin(self, run: str, run_id: str) -> None:
         """Delete the states of an earlier run of the same name, if there are any.
@@ -73,10 +70,10 @@ class ClientState:
 
     def before(self, run: str, number: int = sys.maxsize) -> list[int]:
         """Rounds before ``number`` whose state is on disk, newest first."""
-        # The whole name must match: another run's name may begin like this one's.
-        pattern = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]{4,})\.pt")
-        names = [pattern.fullmatch(path.name) for path in self.folder.glob("*.pt")]
-        stored = [int(name[1]) for name in names if name is not None]
+        prefix = self.path(run, "round-").name
+        # Another run's name may begin like this one's.
+        rests = [path.stem.removeprefix(prefix) for path in self.folder.glob(f"{prefix}*.pt")]
+        stored = [int(rest) for rest in rests if rest.isdecimal()]
         return sorted((each for each in stored if each < number), reverse=True)
 
     def load(self, run: str, number: int) -> dict[str, Any]:
@@ -88,10 +85,7 @@ class ClientState:
             ConfigError: when the file is damaged, or the system does not let it be read: without it
                 the client would go on from an earlier round's.
         """
-        file = self.path(run, ROUND.format(number))
-        if self._written is not None and self._written[0] == file:
-            return self._written[1]
-        state: dict[str, Any] = load_saved(file)
+        state: dict[str, Any] = load_saved(self.path(run, ROUND.format(number)))
         return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
@@ -103,8 +97,6 @@ class ClientState:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
         write_atomically(file, buffer.getbuffer())
-        self._written = (file, dict(state))
-
         kept = self.before(run, number + 1)[:KEPT_ROUNDS]
         for other in self.before(run):
             if other not in kept:
@@ -169,18 +161,21 @@ class ClientState:
 class Task:
     """One request: what was measured for it, and the earlier models that it may use.
 
-    Each file is read when it is first needed.
+    It is the :class:`~monai_fairfl.measurements.Memory` of the request's measurements. Each file is
+    read when it is first needed.
 
     Args:
         request: to the client.
         states: the client's files.
         epochs: that it asks for, if it trains.
+        initial: the state before the first round.
     """
 
-    def __init__(self, request: Request, states: ClientState, epochs: int):
+    def __init__(self, request: Request, states: ClientState, epochs: int, initial: dict[str, Any]):
         self.request = request
         self.states = states
         self.epochs = epochs
+        self.initial = initial
         self.measurements: dict[str, Measurement] = {}
         # Number of a round -> the state after it, each read once.
         self._after = cache(partial(states.load, request.run))
@@ -189,9 +184,9 @@ class Task:
         self._earlier = [number for number in self._stored if number < request.round]
 
     @property
-    def state(self) -> dict[str, Any] | None:
-        """The newest state of an earlier round."""
-        return self._after(self._earlier[0]) if self._earlier else None
+    def state(self) -> dict[str, Any]:
+        """The newest state of an earlier round, or the initial one."""
+        return self._after(self._earlier[0]) if self._earlier else self.initial
 
     @property
     def previous(self) -> Weights | None:

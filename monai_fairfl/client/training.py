@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from monai.handlers import LrScheduleHandler
 
 from monai_fairfl.client.state import Task
 from monai_fairfl.handlers.training import Detachable
-from monai_fairfl.measurements.functions import Memory
 from monai_fairfl.measurements.probe import (
     Probe,
     TrainingProbe,
@@ -173,8 +173,8 @@ def discard_interrupted_run(engine: Engine) -> None:
 
 # ---- measuring: what a request asks for, and nothing else
 
-Evaluators = Mapping[str, SupervisedEvaluator | None]
-"""``"validation"`` and ``"test"`` -> the evaluator of these data; ``None``: the bundle has none."""
+Evaluators = Mapping[str, SupervisedEvaluator]
+"""``"validation"`` and ``"test"`` -> the evaluator of these data, where the bundle has one."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,6 @@ class Measuring:
             weights: the model.
         """
         request = task.request
-        # Data -> what runs models on it: measurements of one model share its pass over the images.
-        probes: dict[str, Probe | TrainingProbe | None] = {}
         for name in request.measure:
             entry = MEASUREMENTS[name]
             if entry.of != of:
@@ -218,41 +216,28 @@ class Measuring:
                 continue
 
             data = "training" if request.context.get(entry.training_key, 0) else entry.data
-            if data not in probes:
-                probes[data] = self.probe(data)
-            probe = probes[data]
-            if probe is None:
-                logger.warning("client %s: no evaluator for %r", request.client, name)
-                continue
+            probe: Probe | TrainingProbe = TrainingProbe(self.trainer)
+            if data != "training":
+                if data not in self.evaluators:
+                    logger.warning("client %s: no evaluator for %r", request.client, name)
+                    continue
+                probe = Probe(self.evaluators[data], self.classes)
 
             model = weights
-            memory = Memory()
-            if entry.needs == "previous":
-                memory = Memory(previous=task.previous)
-            elif entry.needs == "present" and task.present is not None:
-                memory = Memory(present=task.present)
+            if entry.needs == "present" and task.present is not None:
                 # Two models of this round share the tensors that the site does not send.
                 model = self.spec.completed(request.weights, task.present)
-            model = self.spec.with_aliases(model)
-            closing = bool(request.context.get("closing", 0))
-            if isinstance(probe, Probe):
-                # Of the model that the site would use; candidates of the last mile have none.
-                is_drawn = closing and name.removeprefix("personal_") == "test_score"
-                probe.watches = _pictures_into(probe.engine, task) if is_drawn else ()
-            value = entry(probe, model, memory, request.context)
+            closing = request.context.get("closing", 0)
+            # Of the model that the site would use; candidates of the last mile have none.
+            is_drawn = closing and name.removeprefix("personal_") == "test_score"
+            if is_drawn and isinstance(probe, Probe):
+                probe.watches = _pictures_into(probe.engine, task)
+            value = entry(probe, self.spec.with_aliases(model), task, request.context)
             if value is not None:
                 task.measurements[name] = value
-            # Taken: the next measurement of the probe may score nothing.
-            if closing and isinstance(probe, Probe) and (cases := probe.take_cases()):
+            if closing and isinstance(probe, Probe) and (cases := probe.cases()):
                 file = f"{name}-{request.round:d}-{request.id:d}"
                 task.states.save_cases(request.run, file, cases)
-
-    def probe(self, data: str) -> Probe | TrainingProbe | None:
-        """What runs weights on this data; ``None`` where the bundle has no evaluator for it."""
-        if data == "training":
-            return TrainingProbe(self.trainer)
-        evaluator = self.evaluators[data]
-        return None if evaluator is None else Probe(evaluator, self.classes, remembers=True)
 
 
 def _pictures_into(evaluator: SupervisedEvaluator, task: Task) -> list[CasePictures]:
@@ -260,7 +245,7 @@ def _pictures_into(evaluator: SupervisedEvaluator, task: Task) -> list[CasePictu
     found = []
     for handler in handlers_of(evaluator):
         owner = handler_owner(handler)
-        if isinstance(owner, CasePictures) and owner not in found:
+        if isinstance(owner, CasePictures):
             place = f"{task.request.round:d}-{task.request.id:d}"
             owner.file = task.states.path(task.request.run, f"cases-{place}.png")
             owner.table = task.states.path(task.request.run, f"sizes-{place}.csv")
@@ -278,13 +263,13 @@ def overlap_of(
     site. Cases are compared by the files of their images. The log says which files are in two
     lists, and which lists are empty or cannot be compared.
     """
-    files = {}
+    files: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for use, engine in {"training": trainer, **evaluators}.items():
-        cases = [] if engine is None else files_of_cases(engine)
-        if engine is not None and (not cases or None in cases):
+        cases = files_of_cases(engine)
+        if not cases or None in cases:
             logger.warning("client %s: its %s cases are none, or no list of files", client, use)
-            cases = []
-        files[use] = {tuple(map(os.path.realpath, case)) for case in cases if case is not None}
+            continue
+        files[use] = {tuple(map(os.path.realpath, case or ())) for case in cases}
 
     counts = {}
     for use, name in (("validation", IN_VALIDATION), ("training", IN_TRAINING)):

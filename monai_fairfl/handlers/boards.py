@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 from ignite.engine import Engine
@@ -39,46 +38,28 @@ class Board:
 
     Attributes:
         values: measurements that were not sent yet.
-        context: the server's numbers for this round.
+        context: the server's numbers for this round; empty where weights came without any.
 
     >>> from ignite.engine import Engine
     >>> site, trainer = Board("alder"), Engine(lambda engine, batch: None)
     >>> site.write(trainer, "train_loss", 0.25)
     >>> site.take_values(), site.take_values()
     ({'train_loss': 0.25}, {})
-    >>> site.take_context({"previous_weight": 0.5})
-    >>> site.begin(trainer)  # as a training begins
-    >>> site.take_context(None)  # as weights came without a context
-    >>> site.context
-    {}
     """
 
     def __init__(self, name: str):
         self.name = name
         self.values: dict[str, Measurement] = {}
         self.context: dict[str, float] = {}
-        self._context_is_used = False
-        self._writer: weakref.ReferenceType[Engine] | None = None
+        self._writer: Engine | None = None
 
-    def take_context(self, context: Mapping[str, float] | None) -> None:
-        """Weights came with the server's numbers for this round, or without any.
-
-        A context lasts until weights come after a training under it: that of an earlier round is
-        not theirs.
-        """
-        if context is not None:
-            self.context = {str(name): float(value) for name, value in context.items()}
-            self._context_is_used = False
-        elif self._context_is_used:
-            self.context = {}
-
-    def begin(self, engine: Engine) -> None:
-        """A training begins under the context.
+    def write(self, engine: Engine, name: str, value: Measurement) -> None:
+        """Store a measurement that a handler of ``engine`` made.
 
         Values of another engine that were not sent by then are dropped with a warning, so that no
         client sends another client's numbers.
         """
-        if self.values and self._writer is not None and self._writer() is not engine:
+        if self.values and self._writer not in (None, engine):
             logger.warning(
                 "the board %r drops %s of another training: give clients of one process different "
                 "board arguments",
@@ -86,12 +67,7 @@ class Board:
                 sorted(self.values),
             )
             self.values = {}
-        self._context_is_used = True
-
-    def write(self, engine: Engine, name: str, value: Measurement) -> None:
-        """Store a measurement that a handler of ``engine`` made."""
-        self.begin(engine)
-        self._writer = weakref.ref(engine)
+        self._writer = engine
         self.values[name] = value
 
     def take_values(self) -> dict[str, Measurement]:
@@ -149,13 +125,10 @@ class MeasurementsFilter(Filter):
 
     def __call__(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
         """Add the measurements to outgoing weights, or read the context of incoming ones."""
-        context = data.get("context")
         # Incoming weights have no statistics; those of outgoing ones are the trainer's.
-        if isinstance(context, dict):
-            self.board.take_context(context)
-        elif data.statistics is None:
-            self.board.take_context(None)
-        if data.statistics is not None:
+        if data.statistics is None:
+            self.board.context = dict(data.get("context") or {})
+        else:
             data.statistics = dict(data.statistics)
             for name, value in self.board.take_values().items():
                 data.statistics[PREFIX + name] = value_of(value)

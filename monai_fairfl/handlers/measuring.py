@@ -13,10 +13,9 @@ import logging
 from ignite.engine import Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import boards
 from monai_fairfl.handlers.training import Callbacks, Detachable
-from monai_fairfl.measurements.functions import LARGEST_WEIGHT, SAM_RADIUS, Memory
+from monai_fairfl.measurements.functions import SAM_RADIUS, Memory
 from monai_fairfl.measurements.probe import Probe, TrainingProbe
 from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.utils.arguments import check_value
@@ -65,16 +64,8 @@ class MeasurementHandler(Detachable):
 
     def callbacks(self) -> Callbacks:
         """Measure when a run starts or when it ends."""
-        return {Events.STARTED: self._started, Events.COMPLETED: self._completed}
-
-    def _started(self, engine: SupervisedTrainer) -> None:
-        self.board.begin(engine)
-        if MEASUREMENTS[self.name].of == "received":
-            self._measure(engine)
-
-    def _completed(self, engine: SupervisedTrainer) -> None:
-        if MEASUREMENTS[self.name].of != "received":
-            self._measure(engine)
+        is_received = MEASUREMENTS[self.name].of == "received"
+        return {Events.STARTED if is_received else Events.COMPLETED: self._measure}
 
     def _measure(self, engine: SupervisedTrainer) -> None:
         weights = on_cpu(engine.network.state_dict())
@@ -304,13 +295,15 @@ class LeaveOneOutError(ScoreHandler):
         board: str = "default",
     ):
         super().__init__(evaluator, board)
-        if previous_weight is None:
-            return
-        if not 0 <= previous_weight <= LARGEST_WEIGHT:
-            raise ConfigError(f"previous_weight must be from 0 to below 1, got {previous_weight!r}")
-        self._context = {"previous_weight": previous_weight}
+        if previous_weight is not None:
+            check_value("previous_weight", previous_weight, "float", "[0, 1)")
+            self._context = {"previous_weight": previous_weight}
 
-    def _completed(self, engine: SupervisedTrainer) -> None:
+    def callbacks(self) -> Callbacks:
+        """Measure when a run starts, and remember what it has trained."""
+        return {**super().callbacks(), Events.COMPLETED: self._remember}
+
+    def _remember(self, engine: SupervisedTrainer) -> None:
         self.memory = Memory(previous=on_cpu(engine.network.state_dict()))
 
     def _measure(self, engine: SupervisedTrainer) -> None:

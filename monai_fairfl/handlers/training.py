@@ -8,7 +8,7 @@ Every handler of this package can be detached, which MONAI's handlers cannot be.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch.nn.utils import get_total_norm
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import boards
 from monai_fairfl.measurements.probe import inferred
-from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
+from monai_fairfl.measurements.sharpness import gsam_direction, perturbation
 from monai_fairfl.messages import Weights
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.engine_internals import put_last_handler_first
@@ -48,16 +48,6 @@ class Detachable(ABC):
     """
 
     _handles: list[RemovableEventHandle]
-
-    @classmethod
-    def of_request(cls, value: float, context: Mapping[str, float]) -> Detachable:
-        """The handler that a training request switches on.
-
-        Args:
-            value: of the key that chooses it, see :data:`monai_fairfl.messages.TRAINING`.
-            context: all of the request's.
-        """
-        return cls(value)  # type: ignore[call-arg]
 
     @abstractmethod
     def callbacks(self) -> Callbacks:
@@ -282,11 +272,6 @@ class SharpnessAware(Detachable):
     1.25
     """
 
-    @classmethod
-    def of_request(cls, value: float, context: Mapping[str, float]) -> Detachable:
-        """As :meth:`Detachable.of_request`, with GSAM's share."""
-        return cls(value, context.get("gsam_alpha", 0.0))
-
     def __init__(self, rho: float, alpha: float = 0.0):
         for name, value in (("rho", rho), ("alpha", alpha)):
             check_value(f"SharpnessAware: {name}", value, "float", "[0, inf]")
@@ -331,7 +316,7 @@ class SharpnessAware(Detachable):
         # The scaler skips the step of a gradient that overflowed: it stays as it is. Without a
         # scale nothing is asked of the gradient here, for which a GPU would have to wait.
         loss_scale = loss_scale_of(engine)
-        if loss_scale != 1 and not torch.isfinite(total_norm(clean)):
+        if loss_scale != 1 and not torch.isfinite(get_total_norm(clean)):
             return
 
         # Gradient at w + epsilon, with the random numbers of this iteration's first pass.

@@ -19,7 +19,7 @@ neither varies, else 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -326,19 +326,15 @@ def features_of(
     first = next(network.parameters(), None)
     images = images if first is None else images.to(first.device)
     # layer -> length of one image's features in it.
-    sizes: dict[str, int] = {}
-
-    def read_size(layer: str, output: torch.Tensor) -> None:
-        sizes[layer] = output.shape[1]
-
-    _forward(network, images[:BATCH], layers, read_size)
+    outputs = _outputs(network, images[:1], dict.fromkeys(layers, slice(None)))
+    sizes = {layer: output.shape[1] for layer, output in outputs.items()}
     width = max(1, FLOATS // (len(models) * len(images)))
     for begin in range(0, sum(sizes.values()), width):
         pieces = _columns(sizes, begin, begin + width)
         of_models = []
         for weights in models:
             with loaded(network, weights):
-                of_models.append(_features(network, images, pieces, sizes))
+                of_models.append(_features(network, images, pieces))
         for layer in pieces:
             yield layer, [features[layer] for features in of_models]
 
@@ -357,10 +353,7 @@ def _columns(sizes: Mapping[str, int], begin: int, end: int) -> dict[str, slice]
 
 
 def _features(
-    network: nn.Module,
-    images: torch.Tensor,
-    pieces: Mapping[str, slice],
-    sizes: Mapping[str, int],
+    network: nn.Module, images: torch.Tensor, pieces: Mapping[str, slice]
 ) -> dict[str, torch.Tensor]:
     """Layer -> features of its piece (n, columns); NaN where it gave none.
 
@@ -372,38 +365,33 @@ def _features(
         features[layer] = torch.full(shape, torch.nan, device=images.device)
     for begin in range(0, len(images), BATCH):
         rows = slice(begin, begin + BATCH)
-
-        def copy_rows(layer: str, output: torch.Tensor, rows: slice = rows) -> None:
-            # Another model may give a layer another length, which cannot be compared.
-            if output.shape[1] == sizes[layer]:
-                features[layer][rows] = output[:, pieces[layer]].float()
-
-        _forward(network, images[rows], pieces, copy_rows)
+        for layer, output in _outputs(network, images[rows], pieces).items():
+            # Another length, as of a layer whose output is of no image, cannot be compared.
+            if output.shape[1] == features[layer].shape[1]:
+                features[layer][rows] = output
     return features
 
 
-def _forward(
-    network: nn.Module,
-    images: torch.Tensor,
-    layers: Collection[str],
-    read: Callable[[str, torch.Tensor], None],
-) -> None:
-    """One forward pass in evaluation mode.
-
-    It calls ``read(layer, output)`` for each layer's output (images, features), which is not kept.
-    """
+def _outputs(
+    network: nn.Module, images: torch.Tensor, pieces: Mapping[str, slice]
+) -> dict[str, torch.Tensor]:
+    """Layer -> the piece of its features (images, columns), by a pass in evaluation mode."""
+    found: dict[str, torch.Tensor] = {}
 
     def hook(layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
         tensor = output[0] if isinstance(output, (tuple, list)) else output
         if not isinstance(tensor, torch.Tensor) or tensor.ndim == 0:
             return
         if len(tensor) % len(images) == 0:
-            read(layer, tensor.detach().reshape(len(images), -1))
+            features = tensor.detach().reshape(len(images), -1)
+            # A copy: the rest of a large output is not kept.
+            found[layer] = features[:, pieces[layer]].float().clone()
 
     with ExitStack() as stack, eval_mode(network):
-        for layer in layers:
+        for layer in pieces:
             handle = network.get_submodule(layer).register_forward_hook(partial(hook, layer))
             stack.callback(handle.remove)
         # A compiled network does not call hooks that came after its compilation.
         with torch.compiler.set_stance("force_eager"):
             network(images)
+    return found

@@ -87,7 +87,6 @@ def leave_one_out_error(
             return None
         weights = leave_one_out_model(weights, memory.previous, share)
     dice = probe.score(weights)["mean"]
-    assert isinstance(dice, Estimate)
     return Estimate(1 - dice.value, dice.stderr, dice.n)
 
 

@@ -23,7 +23,7 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import IgniteMetricHandler
 from monai.networks.utils import eval_mode
 from monai.transforms import Activationsd, Compose, Randomizable
-from monai.utils import convert_to_tensor
+from monai.utils import convert_to_tensor, ensure_tuple
 from monai.utils.enums import CommonKeys
 from torch import nn
 from torch.utils.data import Dataset, SequentialSampler
@@ -188,7 +188,7 @@ def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
     found: list[tuple[str, ...] | None] = []
     for case in cases:
         image = case.get("image") if isinstance(case, Mapping) else None
-        files = image if isinstance(image, (list, tuple)) else [image]
+        files = ensure_tuple(image)
         are_files = files and all(isinstance(file, (str, os.PathLike)) for file in files)
         found.append(tuple(map(str, files)) if are_files else None)
     return found
@@ -217,7 +217,7 @@ MEAN_COLUMN = "dice"
 
 FLOAT32_ERROR = 1e-6
 
-Scores = dict[str, float | Estimate]
+Scores = dict[str, Estimate]
 """``"mean"`` and the names of classes -> score."""
 
 Cases = dict[str, dict[str, float]]
@@ -234,8 +234,6 @@ class Probe:
         evaluator: built by the bundle; its savers, loggers and best-metric bookkeeping are left out
             while probing.
         classes: names of the scored classes; used when their number fits the metric's.
-        remembers: whether the model that was scored last is not scored again; for a probe that
-            lives as long as one request, in which nobody changes a model's tensors.
 
     >>> import torch
     >>> from monai.engines import SupervisedEvaluator
@@ -250,18 +248,12 @@ class Probe:
     [0.0, 0.8]
     """
 
-    def __init__(
-        self, evaluator: SupervisedEvaluator, classes: Sequence[str] = (), remembers: bool = False
-    ):
+    def __init__(self, evaluator: SupervisedEvaluator, classes: Sequence[str] = ()):
         self.engine = evaluator
         self.classes = tuple(classes)
-        self.remembers = remembers
-        self.watches: Sequence[object] = ()  # owners of further handlers that see a scored run
-        self._yields_outputs = False
+        self.watches: Sequence[object] = ()  # owners of further handlers that see each run
         # Of the model that was scored last: ``"dice"`` and classes -> the cases' scores.
         self._columns: dict[str, torch.Tensor] = {}
-        # This model, its score and these.
-        self._last: tuple[Weights, Scores, dict[str, torch.Tensor]] | None = None
 
     def score(self, weights: Weights) -> Scores:
         """The evaluator's key metric (mean Dice): ``"mean"`` over cases, and one value per class.
@@ -269,7 +261,7 @@ class Probe:
         Each value has its standard error. Cases whose score is NaN do not count, nor does a class
         that no case labels. MONAI's Dice is NaN where the reference is empty, whatever was
         predicted: a false alarm there lowers no score. The cases' own scores, case -> ``"dice"``
-        and classes -> value, stay at the client, see :meth:`take_cases`.
+        and classes -> value, stay at the client, see :meth:`cases`.
 
         The mean is NaN, of 0 cases, where no case has a score or the evaluator has no case.
 
@@ -277,65 +269,49 @@ class Probe:
             weights: the model to score; the network's own weights are put back afterwards.
 
         Raises:
-            ValueError: there is no key metric, or it is none that lies between 0 and 1, the higher
-                the better.
-            ConfigError: the key metric stores counts of each case in place of its score, or gives
-                several numbers and stores nothing of single cases.
+            ValueError: there is no key metric.
+            ConfigError: it is no number between 0 and 1, the higher the better.
             TransportAborted: when the evaluator was interrupted.
         """
-        # Models of one request are made of the same tensors where they are the same model.
-        if self.remembers and self._last is not None:
-            scored, known, self._columns = self._last
-            if scored.keys() == weights.keys():
-                if all(scored[name] is weights[name] for name in scored):
-                    return dict(known)
-
         name = self.engine.state.key_metric_name
         if name is None:
             raise ValueError("no score without a key_val_metric of the bundle's evaluator")
-        scores: Scores = {"mean": Estimate(math.nan, None, 0)}
-        columns: dict[str, torch.Tensor] = {}
+        self._columns = {}
         # MONAI skips the run of an engine without a batch.
-        if self.engine.state.epoch_length != 0:
-            details, value = self._run(weights, name, self.watches)
-            # A metric that stores no details gives only its mean.
-            table = torch.as_tensor(value).double().reshape(1, -1) if details is None else details
-            if table.ndim > 2 or (details is None and table.numel() > 1):
-                raise ConfigError(
-                    f"the key metric {name!r} gives {table.shape[-1]} numbers, such as counts, "
-                    "where a score is one: use MeanDice, or change its reduction or save_details"
-                )
-            outside = table[(table - 0.5).abs() > 0.5 + FLOAT32_ERROR]
-            if len(outside):
-                # A distance, a loss or percent: methods would take the worse client for the better.
-                raise ValueError(
-                    f"the key metric {name!r} is {float(outside[0]):.4g} for a case, and a score "
-                    "is from 0 to 1, the higher the better: make MeanDice the key_val_metric"
-                )
-            if details is None:
-                scores = {"mean": Estimate(float(table))}
-            else:
-                number = details.shape[1]
-                columns = {MEAN_COLUMN: details.nanmean(1)}
-                if number > 1:
-                    # A background class in front is not scored.
-                    is_named = len(self.classes) >= number
-                    labels = self.classes[-number:] if is_named else map(str, range(number))
-                    for label, values in zip(labels, details.T, strict=True):
-                        if not values.isnan().all():
-                            columns[label] = values
-                for column, values in columns.items():
-                    scores["mean" if column == MEAN_COLUMN else column] = estimate(values)
-        self._columns = columns
-        self._last = (weights, scores, columns)
-        return dict(scores)
+        if self.engine.state.epoch_length == 0:
+            return {"mean": Estimate(math.nan, None, 0)}
+        details, value = self._run(weights, name)
+        # A metric that stores no details gives only its mean.
+        table = torch.as_tensor(value).double().reshape(1, -1) if details is None else details
+        is_one_number = table.ndim < 3 and (details is not None or table.numel() == 1)
+        # Counts; or a distance, a loss or percent, by which the worse client would be the better.
+        if not is_one_number or ((table - 0.5).abs() > 0.5 + FLOAT32_ERROR).any():
+            raise ConfigError(
+                f"the key metric {name!r} gives {table.flatten()[:3].tolist()}, and a score is a "
+                "number from 0 to 1, the higher the better: make MeanDice the key_val_metric"
+            )
+        if details is None:
+            return {"mean": Estimate(float(table))}
+        means = details.nanmean(1)
+        scores = {"mean": estimate(means)}
+        self._columns = {MEAN_COLUMN: means}
+        number = details.shape[1]
+        if number > 1:
+            # A background class in front is not scored.
+            is_named = len(self.classes) >= number
+            labels = self.classes[-number:] if is_named else map(str, range(number))
+            for label, values in zip(labels, details.T, strict=True):
+                if not values.isnan().all():
+                    self._columns[label] = values
+                    scores[label] = estimate(values)
+        return scores
 
-    def take_cases(self) -> Cases:
-        """The cases' own scores of the model that was scored last; once only.
+    def cases(self) -> Cases:
+        """The cases' own scores of the model that was scored last.
 
         Returns:
-            case -> ``"dice"`` and classes -> score; nothing where no model was scored since the
-            scores were taken before, or the metric stores nothing of single cases.
+            case -> ``"dice"`` and classes -> score; nothing where no model was scored, or the
+            metric stores nothing of single cases.
         """
         if not self._columns:
             return {}
@@ -350,7 +326,6 @@ class Probe:
         cases = {}
         for name, row in zip(names, rows, strict=True):
             cases[name] = dict(zip(self._columns, row, strict=True))
-        self._columns = {}
         return cases
 
     def further(self, name: str, weights: Weights) -> Estimate | None:
@@ -374,9 +349,7 @@ class Probe:
         found = None if details is None else estimate(details.flatten(1).nanmean(1))
         return found if found is not None and found.n else None
 
-    def _run(
-        self, weights: Weights, name: str, watches: Sequence[object] = ()
-    ) -> tuple[torch.Tensor | None, Any]:
+    def _run(self, weights: Weights, name: str) -> tuple[torch.Tensor | None, Any]:
         """One metric's details (cases, classes) and its value, by a run over all cases.
 
         The evaluator has only the handlers that make the metric; its network and its state are put
@@ -390,7 +363,8 @@ class Probe:
         def makes_the_metric(handler: Handler) -> bool:
             owner = handler_owner(handler)
             is_wanted = owner is metric if depends_on_none else isinstance(owner, Metric)
-            return is_wanted or is_monai_output_step(handler) or any(owner is w for w in watches)
+            is_watching = any(owner is one for one in self.watches)
+            return is_wanted or is_monai_output_step(handler) or is_watching
 
         engine: Any = self.engine
         usual_state = engine.state
@@ -431,33 +405,16 @@ class Probe:
             (C, H, W) or (C, H, W, D), on the evaluator's device: as a rule logits, see
             :meth:`activation`.
 
-        Raises:
-            RuntimeError: when the outputs of another model are still being yielded.
-            ValueError: when the network gives anything but one tensor.
         """
-        if self._yields_outputs:
-            raise RuntimeError(
-                "the network has one model's weights at a time: run the first outputs(...) to its "
-                "end before the second"
-            )
-        self._yields_outputs = True
         evaluator = self.engine
-        try:
-            with loaded(evaluator.network, weights):
-                for batch in same_epoch(evaluator):
-                    precision: Any = nullcontext()
-                    if evaluator.amp:
-                        precision = torch.autocast("cuda", **evaluator.amp_kwargs)
-                    with torch.no_grad(), eval_mode(evaluator.network), precision:
-                        output, _, _ = inferred(evaluator, batch)
-                    if not isinstance(output, torch.Tensor):
-                        raise ValueError(
-                            f"the network gives a {type(output).__name__} and no tensor (B, C, "
-                            "...): let the evaluator's inferer return that"
-                        )
-                    yield from convert_to_tensor(output, track_meta=False)
-        finally:
-            self._yields_outputs = False
+        with loaded(evaluator.network, weights):
+            for batch in same_epoch(evaluator):
+                precision: Any = nullcontext()
+                if evaluator.amp:
+                    precision = torch.autocast("cuda", **evaluator.amp_kwargs)
+                with torch.no_grad(), eval_mode(evaluator.network), precision:
+                    output, _, _ = inferred(evaluator, batch)
+                yield from convert_to_tensor(output, track_meta=False)
 
     def activation(self) -> str | None:
         """How a case's output becomes probabilities: ``"softmax"``, ``"sigmoid"`` or ``None``.

@@ -11,19 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.nn.utils import get_total_norm
 
 SMALL = 1e-12
 """Added to a norm, so that a zero gradient is not divided by zero."""
-
-
-def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The L2 norm of all tensors as one vector.
-
-    >>> total_norm([torch.tensor([3.0]), torch.tensor([4.0])])
-    tensor(5.)
-    """
-    norms = torch._foreach_norm(list(tensors))
-    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def perturbation(
@@ -41,7 +32,7 @@ def perturbation(
     >>> [round(e, 6) for e in perturbation([torch.tensor([3.0, 4.0])], 0.05)[0].tolist()]
     [0.03, 0.04]
     """
-    factor = rho / (total_norm(gradients) + SMALL * scale)
+    factor = rho / (get_total_norm(gradients) + SMALL * scale)
     return list(torch._foreach_mul(list(gradients), factor))
 
 
@@ -68,7 +59,7 @@ def gsam_direction(
     products = [(g * g_p).sum() for g, g_p in zip(clean, perturbed, strict=True)]
     product = torch.stack(products).sum()
     # The clean gradient's component along the perturbed one, in units of g_p.
-    along = product / (total_norm(perturbed).square() + SMALL)
+    along = product / (get_total_norm(perturbed).square() + SMALL)
 
     directions = []
     for g, g_p in zip(clean, perturbed, strict=True):

@@ -38,25 +38,23 @@ def written_value(text: str) -> Any:
     return text
 
 
-def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = MOST_DEPTH) -> None:
+def check_extent(value: Any) -> None:
     """Refuse plain values that are too many or nested too deeply, without recursion.
 
     Args:
         value: of mappings, lists and plain values.
-        most_values: that it may hold, itself included.
-        most_depth: levels of mappings and lists.
 
     Raises:
         ValueError: naming the limit.
 
     >>> check_extent({"a": [1, 2]})
-    >>> check_extent([[[]]], most_depth=2)
+    >>> check_extent([0] * MOST_VALUES)
     Traceback (most recent call last):
     ...
-    ValueError: it is nested deeper than 2 levels, or too large
+    ValueError: it is nested deeper than 50 levels, or too large
     """
     seen, level = 1, [value]
-    for _ in range(most_depth + 1):
+    for _ in range(MOST_DEPTH + 1):
         containers = [item for item in level if isinstance(item, (Mapping, list, tuple))]
         if not containers:
             return
@@ -64,9 +62,9 @@ def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = M
         for item in containers:
             level += item.values() if isinstance(item, Mapping) else item
         seen += len(level)
-        if seen > most_values:
+        if seen > MOST_VALUES:
             break
-    raise ValueError(f"it is nested deeper than {most_depth} levels, or too large")
+    raise ValueError(f"it is nested deeper than {MOST_DEPTH} levels, or too large")
 
 
 def object_of_json(text: bytes | str) -> dict[str, Any]:

@@ -155,13 +155,15 @@ def fedce() -> FedCE:
 # ---- numbers ----
 
 
-def test_fedavg_equals_nvflares_own_weighted_average(begun: Begun) -> None:
+def test_fedavg_of_changes_and_whole_models_equals_nvflares_own(begun: Begun) -> None:
     models = results(0)
     helper = WeightedAggregationHelper()
     for model in models:
         steps = model.meta["NUM_STEPS_CURRENT_ROUND"]
         helper.add(model.params, steps, model.meta["client_name"], 0)
     expected = helper.get_result()
+    models[0].params_type = ParamsType.FULL
+    models[0].params = {name: FIRST[name] + change for name, change in models[0].params.items()}
     found = begun(FedAvg()).round(models)
     assert found.params.keys() == expected.keys()
     for name in expected:
@@ -172,8 +174,7 @@ def test_fedavg_equals_nvflares_own_weighted_average(begun: Begun) -> None:
 def test_fedce_equals_nvflares_fedce_over_five_rounds(
     mode: str, theirs: str, tmp_path: Path
 ) -> None:
-    """Without names: BatchNorm's statistics are known by what they are called."""
-    ours = Workflow(tmp_path / "ours", FairFLAggregator(FedCE(mode, variant="revised")))
+    ours = Workflow(tmp_path / "ours", FairFLAggregator(FedCE(mode, variant="revised"), TRAINABLE))
     peer = Workflow(tmp_path / "peer", FedCEModelAggregator(theirs, TRAINABLE))
     for number in range(5):
         found = ours.round(results(number))
@@ -229,16 +230,6 @@ def test_stock_clients_of_monai_train_with_fedce_by_our_handlers(
     assert sum(second["aggregation"].values()) == pytest.approx(1)
 
 
-def test_whole_parameters_are_differences_from_the_sent_model(begun: Begun) -> None:
-    whole = results(0)
-    for model in whole:
-        model.params_type = ParamsType.FULL
-        model.params = {name: FIRST[name] + change for name, change in model.params.items()}
-    found, expected = begun(fedce()).round(whole), begun(fedce()).round(results(0))
-    for name in SHAPES:
-        np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
-
-
 def test_steps_metrics_and_the_key_metric_as_the_ledger_has_them(begun: Begun) -> None:
     """The statistics of a MonaiAlgo with this package's handlers are measurements, too."""
     models = results(0)
@@ -288,14 +279,6 @@ def test_an_impossible_error_does_not_count_in_whatever_way_it_comes(begun: Begu
             assert weights == pytest.approx(found[0])
 
 
-def test_an_impossible_metric_enters_no_mean(begun: Begun) -> None:
-    models = results(0)
-    models[0].metrics["accuracy"] = 1e30
-    found = begun(FedAvg()).round(models).metrics
-    others = [model.metrics["accuracy"] for model in models[1:]]
-    assert found["accuracy"] == pytest.approx(np.average(others, weights=[7, 11]))
-
-
 def test_a_client_outside_the_model_is_told_that_it_has_no_weight(begun: Begun) -> None:
     """NVFlare's helper would take out what is not in there."""
     absent = begun(fedce())
@@ -303,12 +286,6 @@ def test_a_client_outside_the_model_is_told_that_it_has_no_weight(begun: Begun) 
     sent = absent.round(results(1, CLIENTS[:2]))
     assert PTFedCEHelper.get_contribution_weight(sent, "sycamore") == 0
     assert sum(sent.meta["fedce_coef"].values()) == pytest.approx(1)
-
-    models = results(0)
-    models[1].params = {name: 1000 * change for name, change in models[1].params.items()}
-    shortened = begun(fedce()).round(models)
-    weights = [PTFedCEHelper.get_contribution_weight(shortened, client) for client in CLIENTS]
-    assert weights[1] == 0 and min(weights[0], weights[2]) > 0
 
 
 # ---- results that do not count ----
@@ -336,22 +313,6 @@ def test_each_bad_result_is_left_out_for_its_reason_and_the_others_count(begun: 
     [record] = job.records
     assert set(record["missing"]) == set(words)
     assert all(word in record["missing"][word] for word in words)
-
-
-def test_guards_judge_as_in_any_federation(begun: Begun) -> None:
-    """A repeated step, also by a server that was started again, and a negative variance."""
-    guards = {"guards": ["Replayed", "BatchStatistics"]}
-    job = begun(FedAvg(), "job", federation=guards)
-    before = job.model.params
-    model = dict(job.round(results(0)).params)
-    job = begun(FedAvg(), "job", model=model, federation=guards)
-    repeated = results(1)
-    repeated[2].params = {name: model[name] - before[name] for name in model}
-    repeated[1].params["norm.running_var"] = torch.full((3,), -99.0)
-    job.round(repeated)
-    second = job.records[1]
-    assert set(second["verdicts"]) == {"poplar", "sycamore"}
-    assert "running_var" in second["missing"]["poplar"]
 
 
 def test_a_round_without_a_usable_result_or_the_sent_model_fails(begun: Begun) -> None:
@@ -405,7 +366,7 @@ def test_a_strategy_that_needs_more_is_refused_by_name(more: str, begun: Begun) 
 
 
 def test_a_job_of_nvflares_recipe_keeps_the_aggregators_arguments(tmp_path: Path) -> None:
-    strategy = FedCE("sum", weighting=Uniform(), cap=1.5, clip_reports=3.0)
+    strategy = FedCE("sum", weighting=Uniform(), cap=1.5)
     script = tmp_path / "client.py"
     script.touch()
     recipe = FedAvgRecipe(
@@ -421,7 +382,5 @@ def test_a_job_of_nvflares_recipe_keeps_the_aggregators_arguments(tmp_path: Path
     assert written["strategy"]["args"] == {"mode": "sum"}
     parts = written["parts"]["args"]
     assert parts["weighting"]["path"].endswith("Uniform")
-    assert (parts["cap"], parts["clip_reports"]) == (1.5, 3.0)
-    assert written["federation"]["keep"] == 5
-    kept = ("trainable_param_names", "key_metric")
-    assert [written[name] for name in kept] == [["w"], "dice"]
+    assert parts["cap"] == 1.5 and written["federation"]["keep"] == 5
+    assert (written["trainable_param_names"], written["key_metric"]) == (["w"], "dice")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -141,27 +142,6 @@ def test_the_command_writes_a_job_and_replaces_nothing(
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [
-        (["--config", "configs/trian.json"], "trian.json"),
-        (["--settings", "rounds.json"], "rounds"),
-    ],
-)
-def test_the_command_names_a_mistake_and_writes_nothing(
-    given: list[str],
-    word: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("rounds.json").write_text('{"ruonds": 3}')
-    assert main([*EXPORT, "--out", "job", *given]) == 2
-    assert word in capsys.readouterr().err
-    assert not Path("job").exists()
-
-
 # ---- the run of a job ----
 
 
@@ -201,6 +181,15 @@ def test_a_job_submitted_again_goes_on_where_its_run_stopped_and_else_begins_ane
     submitted(app, tmp_path / "whole")
     assert {path.name for path in whole.kept.parent.iterdir()} == {"job", "job-2"}
     assert whole.records == ended
+
+
+def test_a_job_ends_where_the_simulator_lost_the_process_of_a_client(tmp_path: Path) -> None:
+    def lost(model: FLModel) -> None:
+        logging.getLogger("of the simulator").error("Subprocess died for client elm")
+
+    job = Job(net_app(tmp_path), tmp_path / "server", dict.fromkeys(CLIENTS, lost))
+    job.run()
+    assert "lost the process" in job.panics[0]
 
 
 def test_a_simulation_that_returns_before_its_run_has_ended_is_an_error(

@@ -68,10 +68,3 @@ def test_a_kit_that_cannot_be_changed_is_named_and_stays(
     error = capsys.readouterr().err
     assert str(tmp_path / "kit") in error
     assert word in error and file.read_text() == content
-
-
-def test_a_folder_that_is_no_kit_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["doctor", str(tmp_path), "--flare-policy"]) == 2
-    assert str(tmp_path) in capsys.readouterr().err

@@ -103,15 +103,6 @@ def test_files_are_checked_before_a_sites_first_round_of_a_run_and_not_in_each(
     assert asked(site(own), round=2, run="other")["error"] is None
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-@pytest.mark.parametrize("own", [{}, {"device": "cuda:0"}])
-def test_a_site_without_gpu_refuses_one_before_it_reads_an_image(
-    own: dict[str, Any], site: Callable[..., Executed]
-) -> None:
-    error = reason(site({"dataset_dir": "/nowhere", **own}, device="cuda:0"))
-    assert "elm" in error and "cuda:0" in error and "local/fairfl.json" in error
-
-
 def test_a_job_sets_only_what_the_configuration_has(
     hospitals: Path,
     site: Callable[..., Executed],
@@ -133,7 +124,6 @@ OTHER = "/other/Case00.nii.gz"
 GROUP = {"scanner A": "elm"}
 """The site "el" would be in this group, too."""
 
-DEEP = json.loads('{"a":' * 30 + "1" + "}" * 30)
 LATER = {"train#_a_key_of_a_later_monai_": 1}
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -143,9 +133,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a key of a later MONAI": ({"overrides": LATER}, "code"),
     "a folder of images": ({"overrides": {"datalist": {"dataset_dir": "other"}}}, "dataset_dir"),
     "a site's images": ({"dataset_dir": "/other"}, "dataset_dir"),
-    "endless work": ({"local_epochs": 1001}, "local_epochs"),
-    "deep": ({"overrides": {"size": DEEP}}, "nested deeper"),
-    "many keys": ({"overrides": {str(key): 1 for key in range(20_000)}}, "too large"),
     "a reference": ({"overrides": {"size": ["@network", 3]}}, "code"),
     "code as a device": ({"device": f"cpu' if {CODE} else 'cpu"}, "device"),
     "code as a group": ({"groups": {f"${CODE}": ["elm"]}}, "groups"),
@@ -196,16 +183,9 @@ def test_in_a_trial_on_one_machine_the_lead_names_folders(
     assert "/nowhere/bundle" in error and "local/fairfl.json" in error
 
 
-def test_a_sites_name_that_is_a_path_is_refused_and_nothing_is_written_there(
-    hospitals: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "local").mkdir()
-    own = {"dataset_dir": str(hospitals / "elm")}
-    (tmp_path / "local" / "fairfl.json").write_text(json.dumps(own))
-    settings = {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"}
+def test_a_sites_name_that_is_a_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="other"):
-        asked(Executed("../../other", tmp_path, settings))
-    assert not (tmp_path / "other").exists()
+        Executed("../../other", tmp_path, {"bundle": BUNDLE})
 
 
 def test_a_task_that_the_site_cannot_read_is_answered_with_the_reason(

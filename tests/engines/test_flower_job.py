@@ -18,11 +18,11 @@ from flwr.common.config import (  # noqa: E402
     parse_config_args,
 )
 from flwr.supercore.run import Run  # noqa: E402
-from helpers import warm_python  # noqa: E402
 from helpers.flower_runs import BUNDLE, OVERRIDES  # noqa: E402
 
+from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.transports.flower import FlowerJob, export_app  # noqa: E402
+from monai_fairfl.transports.flower import export_app, job_of_config  # noqa: E402
 
 
 def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path
     }
     app = export_app(tmp_path / "app", **given)
     read = get_fused_config_from_fab(build_fab_from_disk(app), Run.create_empty(1))
-    assert FlowerJob.from_run_config(read) == FlowerJob.of(**given)
+    assert job_of_config(read) == job_of_config(given)
 
     words = ["num-rounds=3 local-epochs=1 overrides='{\"size\": [64, 64]}'"]
-    changed = FlowerJob.from_run_config(fuse_dicts(read, parse_config_args(words)))
+    changed = job_of_config(fuse_dicts(read, parse_config_args(words)))
     assert (changed.num_rounds, changed.timeout) == (3, 12.5)
     assert (changed.sites["local_epochs"], changed.sites["overrides"]) == (1, {"size": [64, 64]})
 
@@ -63,20 +63,17 @@ def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path
 def test_a_mistake_in_an_app_is_named(config: dict[str, Any], word: str) -> None:
     given = {"bundle": BUNDLE, **config}
     with pytest.raises(ConfigError, match=word):
-        FlowerJob.from_run_config({key: value for key, value in given.items() if value is not None})
+        job_of_config({key: value for key, value in given.items() if value is not None})
 
 
-def test_the_command_writes_an_app_and_replaces_none(tmp_path: Path) -> None:
-    command = ["-W", "ignore", "-m", "monai_fairfl", "export", BUNDLE, "--engine", "flower"]
-    words = [*command, "--out", "app", "--timeout", "60"]
-    done = warm_python.run(words, tmp_path)
-    assert (done.returncode, "flwr run app" in done.stdout) == (0, True), done.stderr
+def test_the_command_writes_an_app_and_replaces_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", BUNDLE, "--engine", "flower", "--out", str(tmp_path / "app")]
+    assert main([*words, "--timeout", "60"]) == 0
+    assert "flwr run" in capsys.readouterr().out
     written = (tmp_path / "app" / "pyproject.toml").read_text()
     assert "\ntimeout = 60" in written
-
-    done = warm_python.run(words, tmp_path)
-    assert (done.returncode, "app" in done.stderr) == (2, True)
+    assert main(words) == 2
+    assert str(tmp_path) in capsys.readouterr().err
     assert (tmp_path / "app" / "pyproject.toml").read_text() == written
-    done = warm_python.run([*command, "--out", "no", "--strategy", "FedAvgg"], tmp_path)
-    assert (done.returncode, "FedAvg" in done.stderr) == (2, True)
-    assert not (tmp_path / "no").exists()

@@ -44,13 +44,11 @@ def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         running.kill()
 
 
-def write_own_settings(
-    system: FlowerSystem, hospitals: Path, site: str, **overrides: float
-) -> None:
+def write_own_settings(system: FlowerSystem, hospitals: Path, site: str) -> None:
     """The page's file of a site's own settings, with the test's images."""
     [shown] = blocks_of("docs/flower_production.md", "json")
     here = {"dataset_dir": str(hospitals / site), "device": "cpu"}
-    own = {**json.loads(shown), **here, "overrides": {"num_workers": 0, **overrides}}
+    own = {**json.loads(shown), **here, "overrides": {"num_workers": 0}}
     file = system.folder / "sites" / site / "local" / "fairfl.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(own))
@@ -107,37 +105,25 @@ def test_a_node_without_a_known_key_or_the_right_authority_does_not_connect(
     system.start("cedar")
 
 
-def test_an_impostor_an_attacker_and_a_killed_site_are_each_missing_with_the_reason(
-    system: FlowerSystem, hospitals: Path
-) -> None:
+def test_an_impostor_and_a_killed_site_are_missing_with_the_reason(system: FlowerSystem) -> None:
     # Node and key are cedar's; it says that it is birch.
     system.stop("cedar")
     system.start("cedar", name="birch")
     export(
         system,
-        5,
+        3,
         *("--strategy", "FedAvg", "--name", "trouble", "--out", "apps/trouble"),
         *("--min-clients", "2", "--timeout", "300"),
     )
     system.run("flwr", "run", **{"apps/fedce": "apps/trouble", "--stream": "--format=json"})
 
-    def missing(*words: str) -> bool:
-        """Whether a round missed cedar for a reason with these words."""
-        reasons = [str(one["missing"].get("cedar")) for one in rounds_of(system, "trouble")]
-        return any(all(word in reason for word in words) for reason in reasons)
-
-    wait_for("the impostor's round", lambda: missing("cedar", "birch"))
-    # Back under its own name, it ruins its model by its own settings.
-    system.stop("cedar")
-    write_own_settings(system, hospitals, "cedar", learning_rate=1e30)
-    system.start("cedar")
-    wait_for("the attack's round", lambda: missing("quarantined"))
+    wait_for("the impostor's round", lambda: bool(rounds_of(system, "trouble")))
     system.kill("cedar")
     trouble = system.runs / "trouble" / "report.html"
     wait_for("the end of the run", trouble.exists, 900)
 
     found = rounds_of(system, "trouble")
-    assert len(found) == 5
+    assert len(found) == 3 and "birch" in found[0]["missing"]["cedar"]
     for record in found:
         assert set(record["aggregation"]) == {"alder", "birch"}
     last = found[-1]

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -15,11 +14,10 @@ from typing import Any
 
 import pytest
 from helpers import worker_clients
-from helpers.least_squares_federation import ledger_bytes
 from helpers.worker_clients import meet, seen, train
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.transports.workers import Failed, Turn, at_a_time, carry_out
+from monai_fairfl.transports.workers import Failed, Turn, carry_out
 
 
 def results_of(todo: Mapping[str, Callable[[Turn], Any]], **settings: Any) -> dict[str, Any]:
@@ -52,46 +50,26 @@ def test_what_cannot_be_sent_is_done_here_in_the_given_order(
     def of_a_script(turn: Turn) -> Any:
         return seen(turn)
 
-    assert at_a_time(dict.fromkeys("ab", of_a_script), 2) == 1
+    found = results_of(dict.fromkeys("cab", of_a_script), jobs=2)
     of_a_script.__module__, of_a_script.__qualname__ = "__main__", "of_a_script"
     monkeypatch.setattr(sys.modules["__main__"], "of_a_script", of_a_script, raising=False)
-    assert at_a_time({"a": of_a_script, "b": seen}, 2) == 1
-    assert at_a_time({"a": seen, "b": seen}, 2) == 2
-
-    for jobs in (1, 2):
-        found = results_of(dict.fromkeys("cab", of_a_script), jobs=jobs)
-        assert list(found) == ["c", "a", "b"]
-        for each in found.values():
-            assert (each["process"], each["jobs"]) == (os.getpid(), jobs)
+    assert results_of({"c": of_a_script, "a": seen, "b": of_a_script}, jobs=2) == found
+    assert list(found) == ["c", "a", "b"]
+    for each in found.values():
+        assert (each["process"], each["jobs"]) == (os.getpid(), 2)
 
 
 # --- a process that ends, an error
 
 
-def test_a_federation_whose_process_is_killed_goes_on_in_another_one_to_the_same_ledger(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_piece_whose_process_ends_fails_and_the_others_go_on_and_say_their_rounds(
+    tmp_path: Path,
 ) -> None:
-    for name in ("unhurt", "whole"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "killed").touch()
-    whole = train(tmp_path / "whole", Turn())
-
-    rounds: dict[str, list[int]] = {"hurt": [], "unhurt": []}
-    todo = {name: partial(train, tmp_path / name) for name in rounds}
-    found = results_of(todo, jobs=2, rounds_done=lambda title, number: rounds[title].append(number))
-
-    for name in rounds:
-        assert found[name].records == whole.records
-        assert ledger_bytes(tmp_path / name) == ledger_bytes(tmp_path / "whole")
-    assert rounds == {"hurt": [0, 1, 1, 2, 3, 4], "unhurt": [0, 1, 2, 3, 4]}
-    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "hurt" in warning.getMessage() and "SIGKILL" in warning.getMessage()
-
-
-def test_a_piece_whose_process_always_ends_fails_and_the_others_go_on() -> None:
-    found = results_of({"a": worker_clients.end_always, "b": seen}, jobs=2)
+    rounds: list[tuple[str, int]] = []
+    todo = {"a": worker_clients.end, "b": partial(train, tmp_path)}
+    found = results_of(todo, jobs=2, rounds_done=lambda *done: rounds.append(done))
     assert isinstance(found["a"], Failed) and "SIGKILL" in found["a"].reason
-    assert found["b"]["again"] is False
+    assert rounds == [("b", number) for number in range(5)] and found["b"].finished
 
 
 def test_an_error_ends_all_pieces(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from helpers.least_squares_federation import TARGETS, clients, federation
 
 from monai_fairfl import InProcess, Reply, Request
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import FedAvg, Rounds
 from monai_fairfl.transports.workers import Turn
 
 # --- clients
@@ -63,10 +62,6 @@ def end_by_kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refuse() -> None:
-    raise ConfigError("slices must be 1 or more") from ValueError("range")
-
-
 class Unsendable:
     """Its reply holds what cannot be pickled."""
 
@@ -106,30 +101,12 @@ def meet(folder: Path, name: str, other: str, turn: Turn) -> dict[str, Any]:
     return seen(turn)
 
 
-class Killing(FedAvg):
-    """FedAvg whose process is killed before its second round, unless a file is there."""
-
-    def __init__(self, killed: Path):
-        super().__init__()
-        self._killed = killed
-        self._begun = 0
-
-    def round(self, clients: Any) -> Rounds:
-        self._begun += 1
-        if self._begun == 2 and not self._killed.exists():
-            self._killed.touch()
-            end_by_kill()
-        return (yield from super().round(clients))
-
-
 def train(folder: Path, turn: Turn) -> Any:
-    """Run a federation of four rounds whose process is killed once."""
-    folder.mkdir(exist_ok=True)
-    made = federation(folder, Killing(folder / "killed"), transport=InProcess(clients()))
-    return made.run(resume=turn.again)
+    """Run a federation of four rounds."""
+    return federation(folder, transport=InProcess(clients())).run()
 
 
-def end_always(turn: Turn) -> None:
+def end(turn: Turn) -> None:
     end_by_kill()
 
 

@@ -8,7 +8,6 @@ It loads no MONAI.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,8 +27,6 @@ from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.files import tensors_as_bytes, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-
-logger = logging.getLogger(__name__)
 
 HOME = "MONAI_FAIRFL_HOME"
 """Environment variable: an absolute path that is used in place of the workspace.
@@ -188,8 +185,7 @@ def run_job(folder: Path, job: Job, start: Start, transport: Transport, engine: 
         **settings,
     )
     try:
-        history = federation.run(resume=folder.exists())
-        logger.info("%d rounds are done: %s", len(history.rounds), folder)
+        federation.run(resume=folder.exists())
     finally:
         if (folder / "ledger.jsonl").exists():
             # It loads scipy and jinja2, which nothing needs before the end.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.checks import check_strategies
@@ -29,8 +29,6 @@ from monai_fairfl.utils.arguments import JOB, marked
 from monai_fairfl.utils.files import LONGEST_NAME, safe_name
 from monai_fairfl.utils.tensors import own_random_state
 
-AnyJob = TypeVar("AnyJob", bound=Job)
-
 OF_SITES = set(rows_of(JOB, JobSiteSettings)) - {"bundle"}
 """Settings of a bundle's sites that a job may bring."""
 
@@ -41,16 +39,15 @@ OWN = [entry.name for entry in fields(Job) if entry.name not in ("sites", "run")
 """Arguments of a job that are no settings of its sites or its run."""
 
 
-def job_of(kind: type[AnyJob], *, bundle: str, **given: Any) -> AnyJob:
+def job_of(*, bundle: str, **given: Any) -> Job:
     """Return the job of a user's arguments, checked.
 
     >>> given = {"bundle": "prostate_mri_segmentation", "local_epochs": 2, "keep": 5}
-    >>> job = job_of(Job, **given)
+    >>> job = job_of(**given)
     >>> job.name, job.sites, job.run["keep"]
     ('prostate_mri_segmentation-FedCE', {'local_epochs': 2}, 5)
 
     Args:
-        kind: of the job.
         bundle: name of a bundle of this package, or the path of one.
         given: the other fields of a job, and in place of ``sites`` and ``run`` their settings;
             ``None`` stands for the default.
@@ -76,7 +73,7 @@ def job_of(kind: type[AnyJob], *, bundle: str, **given: Any) -> AnyJob:
     if "guards" in run:
         run["guards"] = config_of_shipped(run["guards"])
     run = {"seed": 0, "final": list(closing_measurements(root)), **run}
-    job = kind(**own, sites=sites, run=run)
+    job = Job(**own, sites=sites, run=run)
 
     of_run = {name: value for name, value in run.items() if name != "guards"}
     settings = RunSettings(job.num_rounds, job.min_clients, timeout=job.timeout or None, **of_run)

@@ -30,19 +30,12 @@ from monai_fairfl.utils.arguments import setting
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, safe_name
 from monai_fairfl.utils.named_classes import made
-from monai_fairfl.utils.plain_values import check_extent, object_of_json
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
 SITE_FILE = "local/fairfl.json"
 """The hospital's own settings, in its workspace: they win over those of any job."""
-
-MOST_OF_A_JOB: Mapping[str, int] = {"local_epochs": 1000, "threads": 64}
-"""The largest number that a job may set. A site may write a larger one into its own file."""
-
-MOST_VALUES = 10_000
-MOST_DEPTH = 20
-"""Values of a job's settings, and how deeply they may be nested."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +69,6 @@ class JobSiteSettings(SiteSettings):
         super().__post_init__()
         for name in self.groups:
             safe_name(name, "groups: the name")
-        for name in ("alone", "bundle", "dataset_dir", "sites_root"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"{name} must be a path, got {getattr(self, name)!r}")
         try:
             torch.device(self.device or "cpu")
         except RuntimeError as error:
@@ -99,11 +89,10 @@ class JobSiteSettings(SiteSettings):
             where: the file of the site's settings, for errors.
 
         Raises:
-            ConfigError: for an unknown key, a value of the wrong type, a job's value out of bounds,
-                the images of a site named by a job, a folder of the site named by a job as its
-                bundle, a permission that only the site can give, or an override of the job that is
-                an expression, which would be the job's code, run by the site, or names a file of
-                the site.
+            ConfigError: for an unknown key, a value of the wrong type, the images of a site named
+                by a job, a folder of the site named by a job as its bundle, a permission that only
+                the site can give, or an override of the job that is an expression, which would be
+                the job's code, run by the site, or names a file of the site.
 
         >>> job = {"bundle": "a", "overrides": {"amp": True}}
         >>> JobSiteSettings.merged(job, {"bundle": "/b"}).bundle
@@ -113,25 +102,15 @@ class JobSiteSettings(SiteSettings):
         ...
         monai_fairfl.errors.ConfigError: the job sets overrides to the expression or class "$__i...
         """
-        for given, origin in ((job, "the job"), (own, where)):
-            try:
-                if given is job:
-                    check_extent(job, MOST_VALUES, MOST_DEPTH)
-                made(cls, [], given)
-            except (ValueError, TypeError) as error:
-                raise ConfigError(f"{origin} cannot be used: {error}") from error
-        _check_job(job, own, where)
-
+        settings: JobSiteSettings = made(cls, [], {**job, **own})
         own_overrides = own.get("overrides") or {}
-        usable = _usable_overrides(job.get("overrides") or {}, {*own, *own_overrides})
-        outside = [value for _, value in _nodes(usable) if _is_outside(value)]
-        if outside and "dataset_dir" in own:
-            raise ConfigError(
-                f"the job names the file or folder {outside[0]!r} in its overrides, and the "
-                "site's own dataset_dir names its data: leave it out of the job, or let the site "
-                f"write it into the overrides of {where}"
-            )
-        return cls(**{**job, **own, "overrides": {**usable, **own_overrides}})
+        set_by_site = {*own, *own_overrides}
+        usable = {}
+        for key, value in (job.get("overrides") or {}).items():
+            if key not in set_by_site and _parts(key)[-1] not in set_by_site:
+                usable[key] = value
+        _check_job({**job, "overrides": usable}, own, where)
+        return replace(settings, overrides={**usable, **own_overrides})
 
 
 def _check_job(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> None:
@@ -143,9 +122,6 @@ def _check_job(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> No
             f"{where}"
         )
 
-    for name, most in MOST_OF_A_JOB.items():
-        if name not in own and job.get(name, 0) > most:
-            refuse(f"{name} to {job[name]}", f"and a job may set at most {most}")
     for name in ("dataset_dir", "alone"):
         if job.get(name) and not own.get(name):
             refuse(name, "and only a site itself knows its files")
@@ -160,21 +136,14 @@ def _check_job(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> No
     if named and of_a_hospital and named not in bundle_names():
         refuse(f"bundle to {named!r}", "which is none of the package, and a bundle is code")
 
-    for key, value in _nodes(job.get("overrides", {})):
+    for key, value in _nodes(job["overrides"]):
         if _is_code(key, value):
             found = value if isinstance(value, str) else "#".join(key)
             refuse(f"overrides to the expression or class {found!r}", "and must not bring code")
         if "dataset_dir" in key and not own.get("dataset_dir"):
             refuse("dataset_dir", "and only a site itself knows its images")
-
-
-def _usable_overrides(overrides: Mapping[str, Any], set_by_site: set[str]) -> dict[str, Any]:
-    """Return the job's overrides without those that the site sets itself."""
-    usable = {}
-    for key, value in overrides.items():
-        if key not in set_by_site and _parts(key)[-1] not in set_by_site:
-            usable[key] = value
-    return usable
+        if "dataset_dir" in own and _is_outside(value):
+            refuse(f"overrides to {value!r}", "and the site's own dataset_dir names its data")
 
 
 def _nodes(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -259,7 +228,7 @@ class Site:
             logger.exception("site %s cannot do its task", self.name)
             reason = in_words(error)
             if isinstance(error, ConfigError):
-                reason += f" (site {self.name}; its own settings are in {self.file})"
+                reason += f" (site {self.name}: set by the job, or in {self.file})"
             # Of an error the server reads no more; it knows whom it asked.
             return Reply(self.name, None, 0, error=reason)
 

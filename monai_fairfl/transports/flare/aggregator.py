@@ -37,8 +37,6 @@ from monai_fairfl.transports.engines.job import Start, config_of_shipped
 from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare.wire import tensors_of
 
-BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-
 OF_SCRIPTS: Mapping[str, Any] = {
     # The workflow asks again in its next round only, and no script measures beside its training.
     **{"min_clients": 1, "retries": 0, "evaluate": (), "final": (), "unasked": True},
@@ -52,7 +50,7 @@ class FairFLAggregator(ModelAggregator):
     """Weighs the results of a round of NVFlare's FedAvg as a strategy does.
 
     >>> from monai_fairfl.strategies import FedCE
-    >>> aggregator = FairFLAggregator(FedCE("sum", variant="revised"), key_metric="dice")
+    >>> aggregator = FairFLAggregator(FedCE("sum", variant="revised"), ["head.weight"], "dice")
     >>> aggregator.strategy.name  # for FedAvgRecipe(aggregator=aggregator, ...)
     'FedCE-sum-revised'
 
@@ -75,9 +73,7 @@ class FairFLAggregator(ModelAggregator):
     Args:
         strategy: one of ``monai_fairfl.strategies``, or its call as a text, or your own.
         trainable_param_names: tensors that make contributions; all others are buffers: averaged,
-            counters take the maximum. ``None``: every floating-point tensor but BatchNorm's
-            statistics. Tied weights, which a model has under two names, then count twice: name them
-            by one.
+            counters take the maximum. Name tied weights, which a model has under two names, by one.
         key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for
             strategies.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, plain values, such
@@ -92,7 +88,7 @@ class FairFLAggregator(ModelAggregator):
     def __init__(
         self,
         strategy: Strategy | str,
-        trainable_param_names: Sequence[str] | None = None,
+        trainable_param_names: Sequence[str],
         key_metric: str = "accuracy",
         federation: Mapping[str, Any] | None = None,
         parts: Parts | None = None,
@@ -115,7 +111,6 @@ class FairFLAggregator(ModelAggregator):
         self._sent: dict[str, torch.Tensor] = {}
         self._models: dict[str, FLModel] = {}
         self._federation: Federation | None = None
-        self._history: History | None = None
 
     # ---- what the workflow calls
 
@@ -125,13 +120,12 @@ class FairFLAggregator(ModelAggregator):
         if event_type == AppEventType.BEFORE_TRAIN_TASK and not self._sent:
             self._task = FLModelUtils.from_shareable(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
             self._sent = tensors_of(self._task.params or {})
-        if event_type == EventType.END_RUN and self._history is not None:
-            if not self._history.finished:
-                self._run(conclude=True)
+        if event_type == EventType.END_RUN and self._federation is not None:
+            run_dir = self._run(conclude=True).run_dir
             # It loads scipy and jinja2, which nothing needs before the end.
             from monai_fairfl.report import write_report_if_possible
 
-            write_report_if_possible([self._history.run_dir], self._history.run_dir)
+            write_report_if_possible([run_dir], run_dir)
 
     def reset_stats(self) -> None:
         """Begin a round."""
@@ -153,13 +147,13 @@ class FairFLAggregator(ModelAggregator):
                 "the model that the clients were sent is not known here: use this aggregator in "
                 "NVFlare's FedAvgRecipe, whose workflow shows it the model"
             )
-        self._history = self._run()
+        history = self._run()
         if self.strategy.rewards:
             raise self._needs_more("a model of its own for every client")
         model: dict[str, Any] = dict(self.strategy.weights)
         if any(isinstance(value, np.ndarray) for value in self._task.params.values()):
             model = {name: tensor.numpy() for name, tensor in model.items()}
-        metrics = self._mean_metrics(self._history.rounds[-1])
+        metrics = self._mean_metrics(history.rounds[-1])
         return FLModel(ParamsType.FULL, model, metrics=metrics, meta=self._meta())
 
     # ---- what the federation calls: this is its transport
@@ -174,13 +168,11 @@ class FairFLAggregator(ModelAggregator):
         if "ended" in requests[0].context:
             # No script takes the last head of the ledger.
             return
-        trained = {request.client for request in requests if request.task == "train"}
-        # Ids go on over the exchanges of a round.
-        if requests[0].id or len(trained) < len(requests):
-            raise self._needs_more("more than one training in a round")
+        tasks = {request.task for request in requests}
         own = {key for request in requests for key in request.context} - {"previous_weight"}
-        if own:
-            raise self._needs_more(f"another training ({', '.join(sorted(own))})")
+        # Ids go on over the exchanges of a round.
+        if requests[0].id or own or tasks != {"train"}:
+            raise self._needs_more("another training, or more than one in a round")
         assert self._federation is not None
         # The next round is of the workflow's next model.
         self._federation.stop()
@@ -226,17 +218,15 @@ class FairFLAggregator(ModelAggregator):
             return Start.read(folder)
         sent = self._sent
         floating = [name for name in sent if sent[name].is_floating_point()]
-        trainable = self.trainable_param_names or [
-            name for name in floating if name.rpartition(".")[2] not in BATCH_NORM_STATISTICS
-        ]
-        unknown = sorted(set(trainable) - set(floating))
+        trainable = set(self.trainable_param_names)
+        unknown = sorted(trainable.difference(floating))
         if unknown:
             raise ConfigError(
                 f"trainable_param_names {unknown[:3]} must be floating-point tensors of the model, "
                 f"such as {floating[:3]}"
             )
         parameters = tuple(sorted(trainable))
-        buffers = tuple(sorted(set(sent) - set(trainable)))
+        buffers = tuple(sorted(set(sent) - trainable))
         layers = {name: name.rpartition(".")[0] for name in (*parameters, *buffers)}
         weights = {name: sent[name].clone() for name in layers}
         start = Start(weights, ModelSpec(parameters, buffers=buffers, layers=layers))
@@ -268,14 +258,13 @@ class FairFLAggregator(ModelAggregator):
         means = {}
         weights = weights_of_model(record["aggregation"])
         sent = {str(name) for model in self._models.values() for name in model.metrics or {}}
+        measured = record["measurements"]
         for name in sorted(sent):
-            numbers = {}
-            for client, measured in record["measurements"].items():
-                if client in weights and name in measured:
-                    numbers[client] = measured[name]
-            if numbers:
-                of_clients = [max(weights[client], 1e-12) for client in numbers]
-                means[name] = float(np.average(list(numbers.values()), weights=of_clients))
+            clients = [client for client in weights if name in measured.get(client, ())]
+            if clients:
+                numbers = [measured[client][name] for client in clients]
+                of_clients = [max(weights[client], 1e-12) for client in clients]
+                means[name] = float(np.average(numbers, weights=of_clients))
         return means
 
     def _reply(self, request: Request) -> Reply:

@@ -24,7 +24,7 @@ from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Parts, Strategy
 from monai_fairfl.strategies.registry import strategy_of
-from monai_fairfl.transports.engines.job import HOME, Job, folder_of_run
+from monai_fairfl.transports.engines.job import HOME, folder_of_run
 from monai_fairfl.transports.engines.making_jobs import (
     job_of,
     simulated_sites,
@@ -92,7 +92,7 @@ class FairFLRecipe(Recipe):
     ):
         made = strategy_of(strategy)
         own = own_classes(made)
-        self.asked = job_of(Job, bundle=str(bundle), strategy=made, **settings)
+        self.asked = job_of(bundle=str(bundle), strategy=made, **settings)
         # Files of the job until it is written.
         self._files = TemporaryDirectory()
         folder = Path(self._files.name)

@@ -37,7 +37,7 @@ class FairFLExecutor(Executor):
 
     _always_serialize_args = ("needs",)
 
-    def __init__(self, settings: Mapping[str, Any] | None = None, needs: str = NEEDS):
+    def __init__(self, settings: Mapping[str, Any], needs: str = NEEDS):
         super().__init__()
         # NVFlare writes a job's configuration from attributes that are named as the arguments.
         self.settings = settings
@@ -49,7 +49,7 @@ class FairFLExecutor(Executor):
         if event_type == EventType.START_RUN:
             register_tensors()
             workspace = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
-            self._site = Site(fl_ctx.get_identity_name(), workspace, self.settings or {})
+            self._site = Site(fl_ctx.get_identity_name(), workspace, self.settings)
         if event_type == EventType.END_RUN and self._site is not None:
             self._site.close()
 

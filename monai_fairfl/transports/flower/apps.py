@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,13 +38,14 @@ from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_wo
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import HOME, folder_of_run, run_job
 from monai_fairfl.transports.engines.making_jobs import (
+    job_of,
     simulated_sites,
     simulation,
     start_of,
 )
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.wire import Packed, packed_reply, packed_request, reply_from
-from monai_fairfl.transports.flower.job import FlowerJob, site_settings
+from monai_fairfl.transports.flower.job import job_of_config, run_config, site_settings
 from monai_fairfl.utils.files import safe_name, tensors_as_bytes
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -124,17 +126,14 @@ class FlowerTransport:
         A site whose SuperNode was started again connects within seconds. Where too few come in
         time, those that are there.
         """
-        begun = time.monotonic()
-        logged = None
-        while True:
-            found = sorted(self.nodes())
-            is_late = self.wait and time.monotonic() - begun >= self.wait
-            if len(found) >= self.min_clients or is_late:
-                return found
-            if found != logged:
-                logger.info("the run needs %d sites; connected: %s", self.min_clients, found)
-                logged = found
+        end = time.monotonic() + (self.wait or math.inf)
+        found = sorted(self.nodes())
+        if len(found) < self.min_clients:
+            logger.info("the run needs %d sites; connected: %s", self.min_clients, found)
+        while len(found) < self.min_clients and time.monotonic() < end:
             time.sleep(SECONDS_BETWEEN_LOOKS)
+            found = sorted(self.nodes())
+        return found
 
     def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Send every request, and yield replies until all came or ``timeout`` seconds are over.
@@ -241,7 +240,7 @@ def main(grid: Grid, context: Context) -> None:
                 )
         return found
 
-    job = FlowerJob.from_run_config(context.run_config)
+    job = job_of_config(context.run_config)
     run = folder_of_run(home / "runs", job.name)
     transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
     try:
@@ -321,7 +320,7 @@ def simulate_job(
         sites_root: one folder per site.
         site_names: those that take part; all by default.
         processes: that train at a time; as many as the machine has processors by default.
-        bundle: as for :meth:`~monai_fairfl.transports.flower.FlowerJob.of`.
+        bundle: as for :func:`~monai_fairfl.transports.engines.making_jobs.job_of`.
         arguments: likewise.
 
     Returns:
@@ -336,7 +335,7 @@ def simulate_job(
 
     sites = simulated_sites(sites_root, site_names, bundle)
     given = {"min_clients": len(sites), **arguments}
-    job = FlowerJob.of(bundle=bundle, sites_root=sites_root, **given)
+    job = job_of(bundle=bundle, sites_root=sites_root, **given)
     folder = Path(workspace).absolute()
     run = folder_of_run(folder / "server", job.name)
     # Here: MONAI looks through all imported modules for each configuration, and fails while another
@@ -358,7 +357,7 @@ def simulate_job(
         except BaseException as error:
             failures.append(error)
 
-    site_of = partial(_site_of, folder / "sites", json.dumps(site_settings(job.run_config())))
+    site_of = partial(_site_of, folder / "sites", json.dumps(site_settings(run_config(job))))
     at_a_time = min(processes or os.cpu_count() or 1, len(sites))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     with simulation(run):

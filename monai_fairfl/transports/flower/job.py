@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,56 +33,38 @@ ABOUT = """\
 """
 
 
-@dataclass(frozen=True)
-class FlowerJob(Job):
-    """A federation of a bundle's sites, for Flower.
+def run_config(job: Job) -> dict[str, Scalar]:
+    """Return a job as flat names with hyphens and values that TOML has.
 
-    The arguments are those of :class:`~monai_fairfl.transports.engines.job.Job`, in plain values.
+    Mappings and lists are JSON.
 
-    >>> job = FlowerJob.of(bundle="prostate_mri_segmentation", overrides={"size": [32, 32]})
-    >>> job.name, job.sites["overrides"]
-    ('prostate_mri_segmentation-FedCE', {'size': [32, 32]})
-    >>> job.run_config()["overrides"]
+    >>> job = job_of(bundle="prostate_mri_segmentation", overrides={"size": [32, 32]})
+    >>> run_config(job)["overrides"]
     '{"size": [32, 32]}'
-    >>> FlowerJob.from_run_config(job.run_config()) == job
+    >>> job_of_config(run_config(job)) == job
     True
     """
+    flat = {name: getattr(job, name) for name in OWN} | {**job.sites, **job.run}
+    config = {}
+    for name, value in flat.items():
+        is_plain = isinstance(value, (int, float, str))
+        config[name.replace("_", "-")] = value if is_plain else json.dumps(value)
+    return config
 
-    @classmethod
-    def of(cls, **given: Any) -> FlowerJob:
-        """Return the job of a user's arguments, checked.
 
-        Arguments and errors are those of
-        :func:`~monai_fairfl.transports.engines.making_jobs.job_of`.
-        """
-        return job_of(cls, **given)
+def job_of_config(config: Mapping[str, Any]) -> Job:
+    """Return the job that :func:`run_config` described, and a user may have changed.
 
-    def run_config(self) -> dict[str, Scalar]:
-        """Return the job as flat names with hyphens and values that TOML has.
-
-        Mappings and lists are JSON.
-        """
-        flat = {name: getattr(self, name) for name in OWN} | {**self.sites, **self.run}
-        config = {}
-        for name, value in flat.items():
-            is_plain = isinstance(value, (int, float, str))
-            config[name.replace("_", "-")] = value if is_plain else json.dumps(value)
-        return config
-
-    @classmethod
-    def from_run_config(cls, config: Mapping[str, Any]) -> FlowerJob:
-        """Return the job that :meth:`run_config` described, and a user may have changed.
-
-        Raises:
-            ConfigError: when a value is no JSON or does not go with the others.
-        """
-        given = settings_in(config)
-        if "bundle" not in given:
-            raise ConfigError(
-                "the app's run configuration names no bundle: make the app with "
-                "'monai-fairfl export BUNDLE --engine flower', not by hand"
-            )
-        return cls.of(**given)
+    Raises:
+        ConfigError: when a value is no JSON or does not go with the others.
+    """
+    given = settings_in(config)
+    if "bundle" not in given:
+        raise ConfigError(
+            "the app's run configuration names no bundle: make the app with "
+            "'monai-fairfl export BUNDLE --engine flower', not by hand"
+        )
+    return job_of(**given)
 
 
 def site_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +104,7 @@ def export_app(out: str | Path, **arguments: Any) -> Path:
 
     Args:
         out: becomes the app's folder; it must be new or empty.
-        arguments: of :meth:`FlowerJob.of`.
+        arguments: of :func:`~monai_fairfl.transports.engines.making_jobs.job_of`.
 
     Returns:
         The folder.
@@ -133,7 +114,7 @@ def export_app(out: str | Path, **arguments: Any) -> Path:
     """
     out = Path(out)
     check_new(out)
-    job = FlowerJob.of(**arguments)
+    job = job_of(**arguments)
     project = {
         "name": re.sub("[^a-z0-9]+", "-", job.name.lower()).strip("-") or "fairfl",
         "version": "1.0.0",
@@ -144,7 +125,7 @@ def export_app(out: str | Path, **arguments: Any) -> Path:
         "serverapp": "monai_fairfl.transports.flower.apps:server_app",
         "clientapp": "monai_fairfl.transports.flower.apps:client_app",
     }
-    app = {"publisher": "monai-fairfl", "components": components, "config": job.run_config()}
+    app = {"publisher": "monai-fairfl", "components": components, "config": run_config(job)}
     text = ABOUT + tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
     write_atomically(out / "pyproject.toml", text.encode())
     return out

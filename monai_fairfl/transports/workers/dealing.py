@@ -8,11 +8,10 @@ each with its clients in its own process. The last ones share the processes that
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any
@@ -23,9 +22,6 @@ from monai_fairfl.server.progress import shown_by
 from monai_fairfl.transports.in_process import Client, Clients
 from monai_fairfl.transports.workers.process import Worker, news, say
 from monai_fairfl.utils.terminal import stopping_on_signals
-
-logger = logging.getLogger(__name__)
-
 
 # --- the clients of a federation
 
@@ -79,8 +75,6 @@ class WorkerClients:
         self._places = dict(places)
         # Number of a worker -> that worker, from when it is first needed.
         self._workers: dict[int, Worker] = {}
-        # Worker -> what it does now.
-        self._asked: dict[Worker, Request] = {}
 
     def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Carry out the requests, those to one worker one after the other.
@@ -88,7 +82,8 @@ class WorkerClients:
         As in one process there is no ``timeout``: a client that works is waited for.
         """
         waiting: dict[int, list[Request]] = {}
-        asked = self._asked = {}
+        # Worker -> what it does now.
+        asked: dict[Worker, Request] = {}
         for request in requests:
             waiting.setdefault(self._places[request.client], []).append(request)
 
@@ -118,25 +113,22 @@ class WorkerClients:
                 worker.end()
 
     def close(self) -> None:
-        """Let the clients go, and end their processes; one that still works, at once."""
+        """Let the clients go, and end their processes; :meth:`ask` has ended those that work."""
         for worker in self._workers.values():
-            if worker not in self._asked and worker.begin(_close_clients):
+            if not worker.connection.closed:
+                worker.begin(_close_clients)
                 while not list(news([worker])):
                     pass
             worker.end()
         self._workers.clear()
 
     def _begin(self, request: Request) -> Worker:
-        """Ask a client's worker; a new one where that has yet to start, or ended while idle."""
-        do = partial(_answer, self._makers[request.client], request)
+        """Ask a client's worker; a new one where that has yet to start, or has ended."""
         place = self._places[request.client]
-        worker = self._workers.get(place)
-        if worker is None or not worker.begin(do):
-            if worker is not None:
-                worker.end()
-            worker = self._workers[place] = Worker()
-            worker.begin(do)
-        return worker
+        if place not in self._workers or self._workers[place].connection.closed:
+            self._workers[place] = Worker()
+        self._workers[place].begin(partial(_answer, self._makers[request.client], request))
+        return self._workers[place]
 
 
 # In a worker process:
@@ -162,15 +154,13 @@ class Turn:
     Args:
         jobs: processes.
         devices: of these, in their order; none where nobody deals them out.
-        again: whether a process that did this work has ended: it goes on with what that left.
 
-    >>> Turn(jobs=2, devices=("cuda:0", "cuda:1")).again
-    False
+    >>> Turn(jobs=2, devices=("cuda:0", "cuda:1")).jobs
+    2
     """
 
     jobs: int = 1
     devices: Sequence[str] = ()
-    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,24 +181,6 @@ there. An exception ends all work: what concerns one piece alone is returned.
 """
 
 
-def at_a_time(pieces: Mapping[str, Work], jobs: int) -> int:
-    """How many processes work on pieces beside each other; 1: one piece after the other, here.
-
-    What a script defines itself cannot be sent: a process that did not start with it knows nothing
-    of it.
-
-    >>> at_a_time({"FedAvg": print, "FedCE": print}, jobs=2)
-    2
-    >>> at_a_time({"FedAvg": print, "of a script": lambda turn: 0}, jobs=2)
-    1
-    """
-    try:
-        can_be_sent = b"__main__" not in pickle.dumps(dict(pieces))
-    except Exception:  # pickle raises several kinds
-        can_be_sent = False
-    return jobs if can_be_sent and len(pieces) > 1 else 1
-
-
 def carry_out(
     pieces: Mapping[str, Work],
     jobs: int = 1,
@@ -219,10 +191,9 @@ def carry_out(
     """Do all pieces of work, in their order as far as several are not done at a time.
 
     Each has a process of its own, as long as there are pieces for all processes. The last ones
-    share the processes, which they start for their clients; a single one is done in this process.
-    Where the process of a piece ends, by ``kill -9`` or for want of memory, another one goes on
-    with it, unless that happens twice without a round in between. SIGINT and SIGTERM let the
-    present pieces end after their rounds, and begin no other.
+    share the processes, which they start for their clients; a single one is done in this process,
+    and so is what a script itself defines: no other process could import it. SIGINT and SIGTERM let
+    the present pieces end after their rounds, and begin no other.
 
     Args:
         pieces: title -> a piece of work.
@@ -231,7 +202,7 @@ def carry_out(
         rounds_done: is called with the title of a piece when a federation of it begins or goes on,
             and after each round, with the number of its rounds; ``None``: each shows itself.
         ended: is called with the title of a piece that has ended, and what it returned, or a
-            :class:`Failed` where its processes ended.
+            :class:`Failed` where its process ended, by ``kill -9`` or for want of memory.
 
     Returns:
         Whether a signal asked to stop.
@@ -248,7 +219,10 @@ def carry_out(
     # A signal comes in the middle of anything: the next step looks.
     stop = Event()
     titles = list(pieces)
-    beside = at_a_time(pieces, jobs)
+    beside = 1
+    if jobs > 1 and len(titles) > 1:
+        with suppress(Exception):  # pickle raises several kinds
+            beside = 1 if b"__main__" in pickle.dumps(dict(pieces)) else jobs
     full = len(titles) - len(titles) % beside
     with stopping_on_signals(stop.set):
         for wave in (titles[:full], titles[full:]):
@@ -279,25 +253,20 @@ def _do_apart(
     for first in range(0, jobs - share + 1, share):
         free.append(Turn(share, devices[first : first + share]))
     waiting = list(pieces)
-    # With the rounds that a piece had done when its process began, and after each round.
-    running: dict[Worker, tuple[str, Turn, list[int]]] = {}
-
-    def begin(title: str, turn: Turn) -> None:
-        worker = Worker()
-        running[worker] = title, turn, []
-        worker.begin(partial(_do, pieces[title], turn))
-
+    running: dict[Worker, tuple[str, Turn]] = {}
     try:
         while running or (waiting and not stop.is_set()):
             while waiting and free and not stop.is_set():
-                begin(waiting.pop(0), free.pop(0))
+                title, turn = waiting.pop(0), free.pop(0)
+                worker = Worker()
+                running[worker] = title, turn
+                worker.begin(partial(_do, pieces[title], turn))
             if stop.is_set():
                 for worker in running:
                     worker.stop()
             for worker, kind, value in news(running):
-                title, turn, rounds = running[worker]
+                title, turn = running[worker]
                 if kind == "rounds":
-                    rounds.append(value)
                     if rounds_done is not None:
                         rounds_done(title, value)
                     continue
@@ -305,17 +274,12 @@ def _do_apart(
                 worker.end()
                 if kind == "raised":
                     raise value
-                if kind == "ended" and stop.is_set():
-                    # It is as unfinished as what was stopped.
-                    continue
-                if kind == "ended" and (not turn.again or len(rounds) > 1):
-                    logger.warning("%s: %s; another one goes on with what it left", title, value)
-                    begin(title, replace(turn, again=True))
-                    continue
+                free.append(turn)
                 if kind == "ended":
-                    value = Failed(f"{value}; what it reached is not lost")
-                free.append(replace(turn, again=False))
-                ended(title, value)
+                    value = Failed(f"{value}; the same command goes on after its last round")
+                # One that ends while others stop is as unfinished as these.
+                if kind == "returned" or not stop.is_set():
+                    ended(title, value)
     finally:
         for worker in running:
             worker.end()

@@ -74,7 +74,6 @@ class Worker:
 
     >>> worker = Worker()
     >>> worker.begin(os.getpid)
-    True
     >>> found = []
     >>> while not found:
     ...     found = list(news([worker]))
@@ -101,20 +100,16 @@ class Worker:
         # Else Python would wait for the process when this one exits.
         atexit.register(self.end)
 
-    def begin(self, do: Callable[[], Any]) -> bool:
+    def begin(self, do: Callable[[], Any]) -> None:
         """Ask for something, where there is nothing else to do; :func:`news` has what came of it.
 
         Args:
             do: a function that can be pickled.
-
-        Returns:
-            Whether the process is there to do it.
         """
         message = packed(do)
+        # A process that has ended is news, too.
         with suppress(OSError):
             self.connection.send_bytes(message)
-            return self.process.is_alive()
-        return False
 
     def take(self) -> tuple[str, Any] | None:
         """What the process says, see :func:`news`; ``None`` where that is nothing."""
@@ -127,11 +122,11 @@ class Worker:
             kind, value = unpacked(self.connection.recv_bytes())
         except (EOFError, OSError):
             self.end()
-            code = self.process.exitcode
-            why = "what it printed says why"
-            if code == -signal.SIGKILL:
-                why = "SIGKILL, for want of memory? Fewer jobs need less"
-            return "ended", f"its worker process ended with status {code}: {why}"
+            status = self.process.exitcode
+            return "ended", (
+                f"its worker process ended with status {status}: what it printed says why; -9 is "
+                "SIGKILL, as for want of memory, of which fewer jobs need less"
+            )
         if kind == "log":
             logger = logging.getLogger(value.name)
             if logger.isEnabledFor(value.levelno):
