@@ -28,9 +28,6 @@ from monai_fairfl.statistics.paired import CaseScore, compare_paired
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
 
-ENOUGH_CASES = 5
-"""Of fewer cases of a site, the bootstrap finds too small a spread."""
-
 
 def write_comparison(
     out: Path,
@@ -150,11 +147,6 @@ def _compared(
         words = f"site {site} is left out: it has no score of a {CASES_OF[measurement]} case"
         metrics[main]["left_out"].append(words)
     notes = []
-    few = [site for site, n in metrics[main]["cases"].items() if n < ENOUGH_CASES]
-    if few and len(metrics[main]["seeds"]) > 1:
-        notes.append(
-            f"{', '.join(few)} tested fewer than {ENOUGH_CASES} cases: the interval is too narrow."
-        )
     for metric in sorted(scores.keys() - metrics.keys()):
         if metric.startswith(f"{measurement}:"):
             try:
