@@ -12,7 +12,7 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,12 +125,12 @@ class Run:
     rounds: Sequence[Mapping[str, Any]]
     end: Mapping[str, Any] | None
     config: Mapping[str, Any]
-    valuations: Sequence[Mapping[str, Any]] = ()
-    split: Mapping[str, Any] = field(default_factory=dict)
-    digests: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    schedule: Schedule = field(default_factory=Schedule)
-    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    full_run: FullRun | None = None
+    valuations: Sequence[Mapping[str, Any]]
+    split: Mapping[str, Any]
+    digests: Mapping[str, frozenset[str]]
+    schedule: Schedule
+    data: Mapping[str, Mapping[str, Any]]
+    full_run: FullRun | None
 
     @property
     def strategy(self) -> str:

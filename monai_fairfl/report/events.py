@@ -4,22 +4,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.collect import Run
-from monai_fairfl.report.contributions import is_current
 from monai_fairfl.report.partners import different_settings, names_of
 from monai_fairfl.report.scores import Entry
 
-KINDS = {
-    "missing": "missing",
-    "notes": "note",
-    "not_finite": "not finite",
-    "dropped": "dropped",
-}
-"""Key of a ledger's record -> the kind of event, in the report's words."""
+KINDS = ("missing", "notes", "not_finite", "dropped")
+"""Keys of a ledger's record that are kinds of events."""
 
 ARRIVED = ("quarantined: ", "shares one weight with ")
 """How the reasons begin for which a site's update is missing though it arrived."""
@@ -29,7 +24,7 @@ def events_of(run: Run) -> Iterator[dict[str, Any]]:
     """The events of a run in the order of its records.
 
     Each has ``strategy``, the run's name; ``round``, a number or ``"end"``; ``site``; ``kind``, a
-    value of :data:`KINDS` or the name of a guard; and ``text``, the reason.
+    one of :data:`KINDS` or the name of a guard; and ``text``, the reason.
     """
     for record in [*run.rounds, *([run.end] if run.end is not None else [])]:
         about = {"strategy": run.name, "round": record.get("round", "end")}
@@ -37,14 +32,14 @@ def events_of(run: Run) -> Iterator[dict[str, Any]]:
             for verdict in verdicts:
                 text = f"{verdict['action']}: {verdict['reason']}"
                 yield {**about, "site": site, "kind": verdict["guard"], "text": text}
-        for key, kind in KINDS.items():
-            for site, reason in sorted(record[key].items()):
+        for kind in KINDS:
+            for site, reason in sorted(record[kind].items()):
                 if isinstance(reason, dict):
                     reason = "; ".join(f"{name}: {why}" for name, why in reason.items())
                 if isinstance(reason, list):
                     reason = ", ".join(reason)
                 # What arrived is an event of the guard that refused it.
-                if key != "missing" or not reason.startswith(ARRIVED):
+                if kind != "missing" or not reason.startswith(ARRIVED):
                     yield {**about, "site": site, "kind": kind, "text": str(reason)}
 
 
@@ -62,40 +57,40 @@ def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def touched_of(runs: Sequence[Run]) -> dict[str, dict[str, dict[str, list[int]]]]:
-    """Site -> what guards did with its update -> guard -> rounds in which it did so.
-
-    Sites that were left alone are not in it.
-    """
-    found: dict[str, dict[str, dict[str, list[int]]]] = {}
-    for record in (record for run in runs for record in run.rounds):
+def touched_of(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Site -> what guards did with its updates, in words; without sites that were left alone."""
+    records = [record for run in runs for record in run.rounds]
+    counts: dict[str, Counter[tuple[str, str]]] = {}
+    for record in records:
         for site, verdicts in record["verdicts"].items():
             # A flag changes nothing; a guard that acts twice in a round is counted once.
             acted = {v["guard"]: v["action"] for v in verdicts if v["action"] != "flag"}
             for guard, action in acted.items():
-                act = "update refused" if action == "quarantine" else "update changed"
-                of_site = found.setdefault(site, {}).setdefault(act, {})
-                of_site.setdefault(guard, []).append(record["round"])
-    return found
-
-
-def touched_words(touched: Mapping[str, Mapping[str, Sequence[int]]], rounds: int) -> list[str]:
-    """What guards did with one site, in words.
-
-    >>> touched_words({"update refused": {"Noise": [0, 1]}}, 2)
-    ['update refused in 2 of 2 rounds (Noise)']
-    """
-    words = []
-    for act, of_guards in touched.items():
-        for guard, numbers in of_guards.items():
-            words.append(f"{act} in {len(numbers)} of {rounds} rounds ({guard})")
+                act = "refused" if action == "quarantine" else "changed"
+                counts.setdefault(site, Counter())[act, guard] += 1
+    words: dict[str, list[str]] = {}
+    for site, of_site in counts.items():
+        for (act, guard), number in of_site.items():
+            text = f"update {act} in {number} of {len(records)} rounds ({guard})"
+            words.setdefault(site, []).append(text)
     return words
 
 
 def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> list[str]:
     """What a reader must know before comparing, a sentence each without its full stop."""
+    lines = []
+    for group in groups:
+        of_group = [entry.run for entry in group]
+        facts: dict[str, list[Any]] = {
+            "sites": [run.sites for run in of_group],
+            "numbers of rounds": [len(run.rounds) for run in of_group],
+            "initial models": [run.start.get("model") for run in of_group],
+        }
+        differing = [name for name, found in facts.items() if any(v != found[0] for v in found)]
+        if differing := differing + different_settings(of_group):
+            what = f"differ in {', '.join(differing)}: compare their scores with care"
+            lines.append(f"{names_of(of_group)} {what}")
     runs = [run for entry in entries for run in entry.runs]
-    lines = [line for group in groups for line in _differences(group)]
     labels: dict[str, set[str]] = {}
     for run in runs:
         for row in run.table:
@@ -115,22 +110,5 @@ def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> 
                     f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
                     f"{training.value:g} in training and {validation.value:g} in validation"
                 )
-        outdated = [one["name"] for one in run.valuations if not is_current(one, run)]
-        if outdated:
-            why = "because the run has trained more rounds since: value it again"
-            lines.append(f"{run.name}: {', '.join(outdated)} is not shown, {why}")
     # Those of a site are the same in every run.
     return list(dict.fromkeys(lines))
-
-
-def _differences(group: Sequence[Entry]) -> Iterator[str]:
-    """What the entries of a group do not have in common."""
-    runs = [entry.run for entry in group]
-    facts: dict[str, list[Any]] = {
-        "sites": [run.sites for run in runs],
-        "numbers of rounds": [len(run.rounds) for run in runs],
-        "initial models": [run.start.get("model") for run in runs],
-    }
-    differing = [fact for fact, found in facts.items() if any(one != found[0] for one in found)]
-    if differing := differing + different_settings(runs):
-        yield f"{names_of(runs)} differ in {', '.join(differing)}: compare their scores with care"

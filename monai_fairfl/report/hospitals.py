@@ -11,7 +11,6 @@ import numpy as np
 from scipy.stats import t as student
 
 from monai_fairfl.report.contributions import contributions_of
-from monai_fairfl.report.events import touched_words
 from monai_fairfl.report.scores import CASES_OF, MARGIN, VERDICTS, Entry, better_model, verdict_of
 from monai_fairfl.utils.tables import count_words
 from monai_fairfl.valuation.free_riders import EVIDENCE
@@ -55,14 +54,13 @@ def decision_of(
     hospitals = {}
     for site in report["sites"]:
         score = strategy["sites"].get(site, {}).get("score")
-        touched = strategy["touched"].get(site, {})
         verdict = verdict_of(report, name, site)
         hospitals[site] = {
             "verdict": verdict,
             "n": score and score["n"],
             "contribution": contributions.get(site),
             "worth": worth["values"].get(site),
-            "guards": touched_words(touched, strategy.get("rounds_of_runs", 0)),
+            "guards": strategy["touched"].get(site, []),
             "advice": list(_advice(report, name, site, verdict)),
         }
     means = [f"{other} {dice_words(strategies[other]['validation_mean'])}" for other in group]
@@ -140,17 +138,8 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
         if found["not_judged"]:
             reasons.setdefault(found["not_judged"], []).append(name)
     lines = [f"{', '.join(names)}: {why}." for why, names in reasons.items()]
-    if not lines:
-        return []
-    first = next(iter(report["strategies"].values()))
-    data = {site: found["data"] for site, found in first["sites"].items() if found["data"]}
-    if data:
-        cases = [f"{site} {count_words(of['cases'], 'case')}" for site, of in data.items()]
-        lines.append(f"Data: {count_words(len(data), 'hospital')}, {', '.join(cases)}.")
-    for site, of_site in data.items():
-        for why, number in of_site["refused"].items():
-            lines.append(f"{site}: {count_words(number, 'image')} not used, {why}.")
-    return ["This is a first look: no hospital is called better, worse or left behind.", *lines]
+    what = "This is a first look: no hospital is called better, worse or left behind."
+    return [what, *lines] if lines else []
 
 
 def cases_to_tell(value: float, stderr: float, n: int) -> int | None:

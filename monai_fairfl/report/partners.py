@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from monai_fairfl.report.collect import Run
-from monai_fairfl.run.resuming import differ, training_settings
+from monai_fairfl.run.resuming import training_settings
 
 CLOSING = ("test_score", "score")
 """Closing measurements, best first: test cases were never used to choose anything."""
@@ -65,8 +65,7 @@ def differences(one: Run, other: Run) -> list[str]:
     found = []
     for fact in mine:
         known = mine[fact].keys() & theirs[fact].keys()
-        different = any(mine[fact][name] != theirs[fact][name] for name in known)
-        if different or (fact == "data" and differ(one.digests, other.digests)):
+        if any(mine[fact][name] != theirs[fact][name] for name in known):
             found.append(fact)
     return found
 
@@ -81,7 +80,9 @@ def _facts(run: Run) -> dict[str, Mapping[str, Any]]:
             if score is not None and score.n is not None:
                 split[f"{site}, {measurement}"] = score.n
     seed = {} if run.seed is None else {"": run.seed}
-    return {"seed": seed, "data": run.config.get("data") or {}, "split": split}
+    data = {**(run.config.get("data") or {})}
+    data |= {f"{site}, cases": of_site for site, of_site in run.digests.items()}
+    return {"seed": seed, "data": data, "split": split}
 
 
 def different_settings(group: Sequence[Run]) -> list[str]:

@@ -19,7 +19,7 @@ from scipy.stats import t as student
 
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.partners import CLOSING
-from monai_fairfl.statistics import bootstrap_seeds_and_cases, fairness
+from monai_fairfl.statistics import bootstrap_seeds_and_cases
 
 DURING_TRAINING = "global_score"
 """What is shown of a run without closing measurements."""
@@ -188,10 +188,10 @@ def left_behind(site: str, scores: Mapping[str, Number], gain: Mapping[str, Any]
         return True
     if site not in scores or len(scores) < 3:
         return False
-    sites = fairness.performance({s: number.value for s, number in scores.items()}, ddof=DDOF)
-    below = sites.mean - scores[site].value
+    values = [number.value for number in scores.values()]
+    below = mean(values) - scores[site].value
     width = half_width(scores[site].stderr, scores[site].n)
-    return below > max(sites.std, FLOOR) + ROUNDING and width is not None and below > width
+    return below > max(stdev(values), FLOOR) + ROUNDING and width is not None and below > width
 
 
 VERDICTS = {

@@ -12,7 +12,7 @@ import pytest
 from helpers.driving import vector
 from helpers.fixed_sites import federate
 from helpers.given_strategy import Given
-from helpers.reports import hospital, points_of, run_of, warned
+from helpers.reports import hospital, points_of, run_of
 from helpers.scripted_run import contributions_of, report_of, train, valued
 from sklearn.metrics.pairwise import cosine_similarity
 
@@ -72,7 +72,6 @@ def test_a_valuation_answers_for_fedavg_unless_the_run_went_on(tmp_path: Path) -
     valued(run, "new", model=read_ledger(run / "ledger.jsonl")[-1]["model"])
     report = write_report([run])
     assert [found["name"] for found in run_of(report, "FedAvg")["valuations"]] == ["new"]
-    assert warned(report, "old")
     values = {site: hospital(report, site)["worth"] for site in sites}
     assert values["ash"] is None
     assert (values["elm"]["value"], values["oak"]["value"]) == (-0.1, 0.3)
