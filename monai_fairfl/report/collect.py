@@ -17,8 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from monai.utils import ensure_tuple
-
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import is_plain_estimate
 from monai_fairfl.replies import weights_of_model
@@ -416,6 +414,7 @@ def read_run(path: str | Path) -> Run:
         shared = recorded_config(path.resolve().parent)
         if name in (shared.get("strategies") or ()):
             folder, config = path.resolve().parent, shared
+    full_run = config.get("full_run")
     return Run(
         path=path,
         name=name,
@@ -429,7 +428,7 @@ def read_run(path: str | Path) -> Run:
         digests=read_digests(folder / "datalists"),
         schedule=Schedule.read(path),
         data=recorded_config(folder, DATA),
-        full_run=FullRun.read(config.get("full_run")),
+        full_run=FullRun(**full_run) if full_run else None,
     )
 
 
