@@ -38,7 +38,7 @@ class Story:
 
     Args:
         name: of its folder.
-        what: its name in the table and in the report.
+        what: its name in the table.
         strategy: of the federation.
         sites: site -> what it changes.
         settings: of the federation.

@@ -44,8 +44,7 @@ def main() -> None:
         sys.exit(str(error))
     if failed:
         sys.exit("; ".join(failed.values()))
-    names = {out / story.name: story.what for story in STORIES}
-    write_report(list(names), out, names=names)
+    write_report([out / story.name for story in STORIES], out)
     print(f"{outcome(out)}\n\nreport: {out / 'report.html'}")
 
 

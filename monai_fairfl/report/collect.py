@@ -12,32 +12,22 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from monai.utils import ensure_tuple
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import is_plain_estimate
 from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
-from monai_fairfl.run.resuming import DATA, read_digests, recorded_config
+from monai_fairfl.run.resuming import DATA, FullRun, read_digests, recorded_config
 from monai_fairfl.strategies.registry import shipped
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FreeRiders, free_rider_history
-
-OF_SITES = ("clients", "aggregation", "contributions", "measurements", "of_round", "verdicts")
-NEEDED = {
-    "start": {"strategy", "clients"},
-    "round": {*OF_SITES, "round", "notes", "details", "facts", "samples", "cases", "gram"},
-    "end": {"scores"},
-}
-"""Kind of a record -> what a report reads of every one."""
 
 FACTOR = 5.0
 ROUNDS = 3
@@ -118,12 +108,12 @@ class Run:
         end: its closing record; ``None`` for an unfinished run.
         config: what its user asked for, where ``settings.json`` records it.
         valuations: made of it afterwards, as their files hold them.
-        split: site -> part of its data list, such as ``"training"`` -> its images, sorted. An image
-            of several files, one per channel, has a line for each.
+        split: site -> its data list, where the run left one.
         digests: site -> digests of its cases.
         schedule: for how many rounds it was planned, and how long they took.
         data: site -> what the check of its files found before the training, where that was done on
             this machine.
+        full_run: of its bundle.
     """
 
     path: Path
@@ -133,11 +123,12 @@ class Run:
     rounds: Sequence[Mapping[str, Any]]
     end: Mapping[str, Any] | None
     config: Mapping[str, Any]
-    valuations: Sequence[Mapping[str, Any]] = ()
-    split: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    digests: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    schedule: Schedule = field(default_factory=Schedule)
-    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    valuations: Sequence[Mapping[str, Any]]
+    split: Mapping[str, Any]
+    digests: Mapping[str, frozenset[str]]
+    schedule: Schedule
+    data: Mapping[str, Mapping[str, Any]]
+    full_run: FullRun | None
 
     @property
     def strategy(self) -> str:
@@ -254,14 +245,14 @@ class Run:
         closing = self.closing(site, "score")
         return found | ({len(self.rounds): closing} if closing else {})
 
-    def newest_dice(self, site: str) -> tuple[int, Number] | None:
-        """The last of :meth:`dice` before the last round.
+    def newest_dice(self, site: str) -> tuple[int, Number | None]:
+        """The last of :meth:`dice` before the last round; 0 and ``None`` where there is none.
 
         Only runs with personal models measure the one after it before their end; without it,
         unfinished runs of both kinds can be compared.
         """
         known = [item for item in self.dice(site).items() if item[0] < len(self.rounds)]
-        return known[-1] if known else None
+        return known[-1] if known else (0, None)
 
     def last_reported(self, key: str) -> dict[str, int]:
         """site -> the newest number that it reported of its training data.
@@ -388,29 +379,21 @@ def _several_runs(folder: str | Path, runs: Sequence[Path]) -> ConfigError:
 # ---- reading a run
 
 
-def load_runs(
-    folders: Sequence[str | Path], names: Mapping[str | Path, str] | None = None
-) -> list[Run]:
+def load_runs(folders: Sequence[str | Path]) -> list[Run]:
     """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
 
     Runs of the same name get their folder in parentheses: ``FedAvg (seed-1)``.
 
     Args:
         folders: of the runs.
-        names: folder of a run -> how it is called here, for those that shall have another name.
     """
     runs = [read_run(path) for path in find_runs(folders)]
     paths = distinct_names([str(run.path.resolve()) for run in runs])
-    chosen = {Path(folder).resolve(): name for folder, name in (names or {}).items()}
-    named: dict[str, Run] = {}
-    for run, path in zip(runs, paths):
-        is_only = [one.name for one in runs].count(run.name) == 1
-        usual = run.name if is_only else f"{run.name} ({path})"
-        name = chosen.get(run.path.resolve(), usual)
-        if name in named:
-            raise ConfigError(f"two runs are called {name}: give each a name of its own")
-        named[name] = replace(run, name=name)
-    return sorted(named.values(), key=lambda run: not run.is_standalone)
+    names = [run.name for run in runs]
+    for number, path in enumerate(paths):
+        if names.count(names[number]) > 1:
+            runs[number] = replace(runs[number], name=f"{names[number]} ({path})")
+    return sorted(runs, key=lambda run: not run.is_standalone)
 
 
 def read_run(path: str | Path) -> Run:
@@ -418,8 +401,8 @@ def read_run(path: str | Path) -> Run:
 
     Raises:
         FederationError: when the ledger's chain is broken.
-        ConfigError: when its records are not those of a run, see :func:`read_records`, or a
-            valuation is damaged.
+        ConfigError: when its records are not those of a run, see :func:`read_records`, a valuation
+            is damaged, or ``full_run`` in ``settings.json`` is wrong.
     """
     path = Path(path)
     records, head = read_records_and_head(path)
@@ -431,6 +414,7 @@ def read_run(path: str | Path) -> Run:
         shared = recorded_config(path.resolve().parent)
         if name in (shared.get("strategies") or ()):
             folder, config = path.resolve().parent, shared
+    full_run = config.get("full_run")
     return Run(
         path=path,
         name=name,
@@ -440,10 +424,11 @@ def read_run(path: str | Path) -> Run:
         end=next((record for record in records if record["kind"] == "end"), None),
         config=config,
         valuations=read_valuations(path),
-        split=_read_splits(folder / "datalists"),
+        split={f.stem: object_of_json(f.read_bytes()) for f in folder.glob("datalists/*.json")},
         digests=read_digests(folder / "datalists"),
         schedule=Schedule.read(path),
         data=recorded_config(folder, DATA),
+        full_run=FullRun(**full_run) if full_run else None,
     )
 
 
@@ -452,7 +437,7 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
 
     Raises:
         FederationError: when the ledger's chain is broken.
-        ConfigError: naming the ledger, the line and what is wrong in it.
+        ConfigError: naming the ledger, when it has no opening record.
     """
     records, _ = read_records_and_head(run_dir)
     return records
@@ -471,24 +456,7 @@ def read_records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
         raise ConfigError(no_record_in(file))
     if records[0].get("kind") != "start":
         raise ConfigError(f"{file} does not begin with a run's opening record; restore it")
-    for number, record in enumerate(records, 1):
-        kind = str(record.get("kind"))
-        if kind not in NEEDED:
-            raise ConfigError(f"{file}, line {number}: 'kind' is {kind!r}, not of {[*NEEDED]}")
-        if lacking := sorted(NEEDED[kind] - record.keys()):
-            raise ConfigError(f"{file}, line {number} lacks {lacking}: restore it from a copy")
     return records, heads[-1]
-
-
-def _read_splits(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """site -> its data list, as a run in one process leaves it."""
-    splits: dict[str, dict[str, list[str]]] = {}
-    for file in sorted(folder.glob("*.json")):
-        lists = object_of_json(file.read_bytes())
-        for part in ("training", "validation", "testing"):
-            images = [ensure_tuple(case["image"]) for case in lists[part]]
-            splits.setdefault(file.stem, {})[part] = sorted(map("\n".join, images))
-    return splits
 
 
 def read_valuations(run_dir: Path) -> list[dict[str, Any]]:

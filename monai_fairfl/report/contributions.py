@@ -47,18 +47,13 @@ def is_current(valuation: Mapping[str, Any], run: Run) -> bool:
 
 
 def own_contributions(run: Run) -> dict[str, Row]:
-    """site -> its contribution in the last round with contributions, of the sites that have one.
-
-    Where each round draws some of the sites, it is the last of these rounds that drew the site.
-    """
+    """site -> its contribution in the last round with contributions that asked it."""
     points = {site: run.series(site, "contribution") for site in run.sites}
     rounds = {row.round for rows in points.values() for row in rows}
-    draws_sites = (run.start.get("clients_per_round") or math.inf) < len(run.sites)
     last: dict[str, int] = {}
     for record in run.rounds:
         if record["round"] in rounds:
-            counted = record["clients"] if draws_sites else run.sites
-            last.update(dict.fromkeys(counted, record["round"]))
+            last.update(dict.fromkeys(record["clients"], record["round"]))
     return {s: rows[-1] for s, rows in points.items() if rows and rows[-1].round == last.get(s)}
 
 
@@ -92,45 +87,29 @@ def credit_of(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 def contributions_of(entry: Entry) -> dict[str, dict[str, Any]]:
     """site -> what the method itself estimates; empty where it estimates nothing.
 
-    Over several seeds it is the mean with its 95 % interval, over folds of one seed the mean with
-    the range, since folds share training cases; of one run the newest with the range over rounds.
-
     Returns:
-        ``value``; ``least`` and ``most``; ``interval``, whether these are a confidence interval;
-        ``round`` of the value, ``None`` where it is the last one.
+        ``value``: of one run the newest, of several the mean over seeds of means over folds;
+        ``least`` and ``most``, its 95 % interval over several seeds, else ``None``.
     """
-    run, single = entry.run, len(entry.runs) == 1
-    seeds = {one.seed for one in entry.runs}
-    # Site -> round of a single run, else seed or fold -> its values.
+    # Site -> seed -> its value in each fold.
     values: dict[str, dict[Any, list[float]]] = {}
-    for one in entry.runs:
-        rows = list(own_contributions(one).values())
-        if single:
-            rows = [row for site in run.sites for row in run.series(site, "contribution")]
-        for row in rows:
-            # A seed's contribution is the mean over its folds.
-            key = row.round if single else one.seed if len(seeds) > 1 else one.fold
-            values.setdefault(row.site, {}).setdefault(key, []).append(row.number.value)
+    for run in entry.runs:
+        for site, row in own_contributions(run).items():
+            values.setdefault(site, {}).setdefault(run.seed, []).append(row.number.value)
     contributions = {}
-    for site, by_key in values.items():
-        of_site, last = [mean(found) for found in by_key.values()], list(by_key)[-1]
-        value = of_site[-1] if single else mean(of_site)
-        least, most = (min(of_site), max(of_site)) if len(of_site) > 1 else (None, None)
-        interval = len(seeds) > 1 and len(of_site) > 1
-        if interval:
-            width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
-            least, most = value - width, value + width
-        number = last if single and last < len(run.rounds) - 1 else None
-        about = {"value": value, "least": least, "most": most}
-        contributions[site] = {**about, "interval": interval, "round": number}
+    for site, by_seed in values.items():
+        of_seeds = [mean(found) for found in by_seed.values()]
+        value, n = mean(of_seeds), len(of_seeds)
+        width = half_width(stdev(of_seeds) / math.sqrt(n), n) if n > 1 else None
+        least, most = (None, None) if width is None else (value - width, value + width)
+        contributions[site] = {"value": value, "least": least, "most": most}
     return contributions
 
 
 def points_of(runs: Sequence[Run], name: str) -> dict[str, list[dict[str, Any]]]:
     """site -> points of a measurement, or of ``"dice"``: ``"round"`` and ``"value"``.
 
-    Of several seeds or folds it is the mean, with ``"least"`` and ``"most"``, of the rounds that
-    every run has.
+    Of several seeds or folds it is the mean, of the rounds that every run has.
     """
     values: dict[str, dict[int, list[float]]] = {}
     for run in runs:
@@ -143,9 +122,7 @@ def points_of(runs: Sequence[Run], name: str) -> dict[str, list[dict[str, Any]]]
     for site, by_round in values.items():
         for number, of_runs in sorted(by_round.items()):
             if len(of_runs) == len(runs):
-                point = {"round": number, "value": mean(of_runs)}
-                ends = {"least": min(of_runs), "most": max(of_runs)} if len(runs) > 1 else {}
-                points.setdefault(site, []).append({**point, **ends})
+                points.setdefault(site, []).append({"round": number, "value": mean(of_runs)})
     return points
 
 
@@ -160,19 +137,17 @@ def similarity_of(run: Run) -> dict[str, Any] | None:
     Returns:
         ``sites``, in the order of an average linkage with distance 1 - c, in which like sites are
         neighbours; ``cosines``, a row for each; ``rounds``, their number. ``None`` for sites that
-        train alone, whose updates start from different models, and where the ledger has no inner
-        products of pairs.
+        train alone, whose updates start from different models, and where no two sent an update.
     """
-    grams = [record["gram"] for record in run.rounds if isinstance(record["gram"], dict)]
+    grams = [record["gram"] for record in run.rounds if record["gram"]]
     cosines = np.full((len(grams), len(run.sites), len(run.sites)), math.nan)
     for number, gram in enumerate(grams):
         products = np.array(gram["whole"], dtype=float)
-        if products.ndim == 2:
-            # Both halves are of the same pairs, but for float32's rounding.
-            squares = np.where(np.diagonal(products) > 0, np.diagonal(products), math.nan)
-            found = (products + products.T) / 2 / np.sqrt(np.outer(squares, squares))
-            places = [run.sites.index(client) for client in gram["clients"]]
-            cosines[number][np.ix_(places, places)] = np.clip(found, -1, 1)
+        # Both halves are of the same pairs, but for float32's rounding.
+        squares = np.where(np.diagonal(products) > 0, np.diagonal(products), math.nan)
+        found = (products + products.T) / 2 / np.sqrt(np.outer(squares, squares))
+        places = [run.sites.index(client) for client in gram["clients"]]
+        cosines[number][np.ix_(places, places)] = np.clip(found, -1, 1)
     known = np.isfinite(cosines)
     if run.is_standalone or not known[:, ~np.eye(len(run.sites), dtype=bool)].any():
         return None

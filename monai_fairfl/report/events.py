@@ -1,62 +1,46 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What did not go as planned: absences, guards and limits, free riders, and what to know of it."""
+"""What did not go as planned: absences, guards, free riders, and what to know of it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.collect import Run
-from monai_fairfl.report.contributions import is_current
 from monai_fairfl.report.partners import different_settings, names_of
 from monai_fairfl.report.scores import Entry
-from monai_fairfl.valuation.free_riders import evidence_of
 
-KINDS = {
-    "missing": "missing",
-    "guards": "guard",
-    "notes": "note",
-    "not_finite": "not finite",
-    "dropped": "dropped",
-}
-"""Key of a ledger's record -> the kind of event, in the report's words."""
+KINDS = ("missing", "notes", "not_finite", "dropped")
+"""Keys of a ledger's record that are kinds of events."""
 
-CLIPPED = " clipped to "
-"""In the note that a limit of reports leaves (``clip_reports``)."""
-
-REFUSED, CHANGED, LIMITED = "update refused", "update changed", "own report limited"
-"""What guards and limits do with a site."""
-
-OFTEN = 0.25
-"""A site that was refused or limited in a larger part of the rounds does not help to choose."""
+ARRIVED = ("quarantined: ", "shares one weight with ")
+"""How the reasons begin for which a site's update is missing though it arrived."""
 
 
 def events_of(run: Run) -> Iterator[dict[str, Any]]:
     """The events of a run in the order of its records.
 
     Each has ``strategy``, the run's name; ``round``, a number or ``"end"``; ``site``; ``kind``, a
-    value of :data:`KINDS`; and ``text``, the reason.
+    one of :data:`KINDS` or the name of a guard; and ``text``, the reason.
     """
     for record in [*run.rounds, *([run.end] if run.end is not None else [])]:
         about = {"strategy": run.name, "round": record.get("round", "end")}
-        for key, kind in KINDS.items():
-            for site, reason in sorted((record.get(key) or {}).items()):
+        for site, verdicts in sorted(record.get("verdicts", {}).items()):
+            for verdict in verdicts:
+                text = f"{verdict['action']}: {verdict['reason']}"
+                yield {**about, "site": site, "kind": verdict["guard"], "text": text}
+        for kind in KINDS:
+            for site, reason in sorted(record[kind].items()):
                 if isinstance(reason, dict):
                     reason = "; ".join(f"{name}: {why}" for name, why in reason.items())
                 if isinstance(reason, list):
                     reason = ", ".join(reason)
-                yield {**about, "site": site, "kind": kind, "text": str(reason)}
-
-
-def free_riding_of(run: Run) -> Iterator[dict[str, Any]]:
-    """What guards found in updates that no training of the site made; ``kind`` is the guard."""
-    for record in run.rounds:
-        for site, verdict in evidence_of(record):
-            text = f"{verdict['action']}: {verdict['reason']}"
-            about = {"strategy": run.name, "round": record["round"], "site": site}
-            yield {**about, "kind": verdict["guard"], "text": text}
+                # What arrived is an event of the guard that refused it.
+                if kind != "missing" or not reason.startswith(ARRIVED):
+                    yield {**about, "site": site, "kind": kind, "text": str(reason)}
 
 
 def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -73,57 +57,40 @@ def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def touched_of(runs: Sequence[Run]) -> dict[str, dict[str, dict[str, list[int]]]]:
-    """Site -> :data:`REFUSED`, .. -> guard -> rounds in which it did so to what the site sent.
-
-    Sites that were left alone are not in it.
-    """
-    found: dict[str, dict[str, dict[str, list[int]]]] = {}
-    for record in (record for run in runs for record in run.rounds):
-        acts = [(s, LIMITED, "clip_reports") for s, n in record["notes"].items() if CLIPPED in n]
+def touched_of(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Site -> what guards did with its updates, in words; without sites that were left alone."""
+    records = [record for run in runs for record in run.rounds]
+    counts: dict[str, Counter[tuple[str, str]]] = {}
+    for record in records:
         for site, verdicts in record["verdicts"].items():
             # A flag changes nothing; a guard that acts twice in a round is counted once.
             acted = {v["guard"]: v["action"] for v in verdicts if v["action"] != "flag"}
             for guard, action in acted.items():
-                acts.append((site, REFUSED if action == "quarantine" else CHANGED, guard))
-        for site, act, guard in acts:
-            of_site = found.setdefault(site, {}).setdefault(act, {})
-            of_site.setdefault(guard, []).append(record["round"])
-    return found
-
-
-def often_touched(runs: Sequence[Run]) -> set[str]:
-    """Sites whose update was refused, or whose reports were limited, often in any of these runs.
-
-    What they report of themselves must not decide which run is shown.
-    """
-    sites = set()
-    for run in runs:
-        for site, touched in touched_of([run]).items():
-            for act in (REFUSED, LIMITED):
-                rounds = set().union(*touched.get(act, {}).values())
-                if len(rounds) > OFTEN * len(run.rounds):
-                    sites.add(site)
-    return sites
-
-
-def touched_words(touched: Mapping[str, Mapping[str, Sequence[int]]], rounds: int) -> list[str]:
-    """What guards and limits did with one site, in words.
-
-    >>> touched_words({"update refused": {"Noise": [0, 1]}}, 2)
-    ['update refused in 2 of 2 rounds (Noise)']
-    """
-    words = []
-    for act, of_guards in touched.items():
-        for guard, numbers in of_guards.items():
-            words.append(f"{act} in {len(numbers)} of {rounds} rounds ({guard})")
+                act = "refused" if action == "quarantine" else "changed"
+                counts.setdefault(site, Counter())[act, guard] += 1
+    words: dict[str, list[str]] = {}
+    for site, of_site in counts.items():
+        for (act, guard), number in of_site.items():
+            text = f"update {act} in {number} of {len(records)} rounds ({guard})"
+            words.setdefault(site, []).append(text)
     return words
 
 
 def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> list[str]:
     """What a reader must know before comparing, a sentence each without its full stop."""
+    lines = []
+    for group in groups:
+        of_group = [entry.run for entry in group]
+        facts: dict[str, list[Any]] = {
+            "sites": [run.sites for run in of_group],
+            "numbers of rounds": [len(run.rounds) for run in of_group],
+            "initial models": [run.start.get("model") for run in of_group],
+        }
+        differing = [name for name, found in facts.items() if any(v != found[0] for v in found)]
+        if differing := differing + different_settings(of_group):
+            what = f"differ in {', '.join(differing)}: compare their scores with care"
+            lines.append(f"{names_of(of_group)} {what}")
     runs = [run for entry in entries for run in entry.runs]
-    lines = [line for group in groups for line in _differences(group)]
     labels: dict[str, set[str]] = {}
     for run in runs:
         for row in run.table:
@@ -143,24 +110,5 @@ def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> 
                     f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
                     f"{training.value:g} in training and {validation.value:g} in validation"
                 )
-        outdated = [one["name"] for one in run.valuations if not is_current(one, run)]
-        if outdated:
-            why = "because the run has trained more rounds since: value it again"
-            lines.append(f"{run.name}: {', '.join(outdated)} is not shown, {why}")
     # Those of a site are the same in every run.
     return list(dict.fromkeys(lines))
-
-
-def _differences(group: Sequence[Entry]) -> Iterator[str]:
-    """What the entries of a group do not have in common."""
-    runs = [entry.run for entry in group]
-    facts: dict[str, list[Any]] = {
-        "sites": [run.sites for run in runs],
-        "numbers of rounds": [len(run.rounds) for run in runs],
-        "initial models": [run.start.get("model") for run in runs],
-        "images per epoch": [run.last_reported("samples") for run in runs],
-        "scored cases": [{s: number.n for s, number in e.scores.items()} for e in group],
-    }
-    differing = [fact for fact, found in facts.items() if any(one != found[0] for one in found)]
-    if differing := differing + different_settings(runs):
-        yield f"{names_of(runs)} differ in {', '.join(differing)}: compare their scores with care"

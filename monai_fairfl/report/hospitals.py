@@ -11,15 +11,15 @@ import numpy as np
 from scipy.stats import t as student
 
 from monai_fairfl.report.contributions import contributions_of
-from monai_fairfl.report.events import OFTEN, touched_words
 from monai_fairfl.report.scores import CASES_OF, MARGIN, VERDICTS, Entry, better_model, verdict_of
 from monai_fairfl.utils.tables import count_words
+from monai_fairfl.valuation.free_riders import EVIDENCE
 
 MOST_CASES = 100
 """No hospital is asked for more cases than this."""
 
-ARRIVED = ("quarantined: ", "shares one weight with ")
-"""How the reasons begin for which a hospital's update is missing though it arrived."""
+OFTEN = 0.25
+"""A hospital that is missing in a larger part of the rounds is asked why."""
 
 LAST_MILE = {
     "adapted": "the model trained further",
@@ -47,7 +47,6 @@ def decision_of(
     # The columns: training alone, FedAvg, and the one that it is about.
     shown = [strategy.get("standalone"), strategy.get("fedavg"), name]
     group: Sequence[str] = next((names for names in report["compared"] if name in names), [])
-    federated = [other for other in group if strategies[other]["strategy"] != "Standalone"]
     contributions = {} if name is None else contributions_of(entries[name])
     # First a valuation in which no hospital's own scores count for itself.
     current = sorted(strategy["valuations"], key=lambda one: one.get("judged_by") != "others")
@@ -55,23 +54,19 @@ def decision_of(
     hospitals = {}
     for site in report["sites"]:
         score = strategy["sites"].get(site, {}).get("score")
-        touched = strategy["touched"].get(site, {})
         verdict = verdict_of(report, name, site)
         hospitals[site] = {
             "verdict": verdict,
             "n": score and score["n"],
             "contribution": contributions.get(site),
             "worth": worth["values"].get(site),
-            "guards": touched_words(touched, strategy.get("rounds_of_runs", 0)),
+            "guards": strategy["touched"].get(site, []),
             "advice": list(_advice(report, name, site, verdict)),
         }
-    federated.sort(key=lambda other: other != name)
-    means = [f"{other} {dice_words(strategies[other]['validation_mean'])}" for other in federated]
+    means = [f"{other} {dice_words(strategies[other]['validation_mean'])}" for other in group]
     why = f"This is about {name}. Mean Dice on validation cases: {', '.join(means)}"
     if name is None:
         why = "No federation is in this report, so nothing is compared with training alone"
-    if report["doubted"]:
-        why += f", without {', '.join(report['doubted'])}, whose own scores may be wrong"
     return {
         "strategy": name,
         "valuation": worth["name"],
@@ -143,17 +138,8 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
         if found["not_judged"]:
             reasons.setdefault(found["not_judged"], []).append(name)
     lines = [f"{', '.join(names)}: {why}." for why, names in reasons.items()]
-    if not lines:
-        return []
-    first = next(iter(report["strategies"].values()))
-    data = {site: found["data"] for site, found in first["sites"].items() if found["data"]}
-    if data:
-        cases = [f"{site} {count_words(of['cases'], 'case')}" for site, of in data.items()]
-        lines.append(f"Data: {count_words(len(data), 'hospital')}, {', '.join(cases)}.")
-    for site, of_site in data.items():
-        for why, number in of_site["refused"].items():
-            lines.append(f"{site}: {count_words(number, 'image')} not used, {why}.")
-    return ["This is a first look: no hospital is called better, worse or left behind.", *lines]
+    what = "This is a first look: no hospital is called better, worse or left behind."
+    return [what, *lines] if lines else []
 
 
 def cases_to_tell(value: float, stderr: float, n: int) -> int | None:
@@ -189,23 +175,17 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
     if result is None:
         return
     # What guards found in its updates, and whether it was often missing.
-
-    def of_site(key: str) -> list[Any]:
-        of_runs = [event for event in report[key] if event["strategy"] in strategy["runs"]]
-        return [event for event in of_runs if event["site"] == site]
-
-    sent = {(event["strategy"], event["round"]) for event in of_site("free_riding")}
-    missed = set()
-    for event in of_site("events"):
-        # An update that a guard refused, or counted as one with another's, was not missing.
-        is_missing = event["kind"] == "missing" and event["round"] != "end"
-        if is_missing and not event["text"].startswith(ARRIVED):
-            missed.add((event["strategy"], event["round"]))
-    often = OFTEN * strategy["rounds_of_runs"]
+    sent, missed = set(), set()
+    for event in report["events"]:
+        if event["site"] == site and event["strategy"] in strategy["runs"]:
+            if event["kind"] in EVIDENCE:
+                sent.add((event["strategy"], event["round"]))
+            elif event["kind"] == "missing" and event["round"] != "end":
+                missed.add((event["strategy"], event["round"]))
     if sent:
         rounds = count_words(len(sent), "round")
         yield f"Ask {site} what it sent: in {rounds}, its update came from no training of its own"
-    if len(missed) > often:
+    if len(missed) > OFTEN * strategy["rounds_of_runs"]:
         rounds = f"{len(missed)} of {strategy['rounds_of_runs']} rounds"
         yield f"Find out why {site} was missing in {rounds}"
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report import collect, hospitals, scores
@@ -20,7 +21,8 @@ from monai_fairfl.report.collect import Case, Run
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.partners import seconds_of_full_run
 from monai_fairfl.report.plots import dots, lines, points
-from monai_fairfl.utils.files import safe_name, write_atomically
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.valuation.free_riders import EVIDENCE
 
 SITE_REPORTS = "site_reports"
 """Folder of the pages that are for one site, each ``SITE.html``."""
@@ -58,9 +60,9 @@ def write_pages(report: Mapping[str, Any], folder: Path, name: str, runs: Sequen
     pages = {folder / name: render(report, runs)}
     focus = report["decision"]["strategy"]
     shown = [run for run in runs if focus and run.name in report["strategies"][focus]["runs"]]
-    for site, file in file_names(report["sites"]).items():
+    for site in report["sites"]:
         pictures = shown[0].pictures(site) if shown else None
-        pages[folder / SITE_REPORTS / file] = render_site(report, site, pictures)
+        pages[folder / SITE_REPORTS / page_of(site)] = render_site(report, site, pictures)
     for path, text in pages.items():
         write_atomically(path, text.encode(errors="replace"))
     for path in (folder / SITE_REPORTS).glob("*.html"):
@@ -68,22 +70,13 @@ def write_pages(report: Mapping[str, Any], folder: Path, name: str, runs: Sequen
             path.unlink()
 
 
-def file_names(sites: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
-    """Site -> the name of its page; a name that cannot be a file's gets a number instead.
+def page_of(site: str) -> str:
+    """The name of a site's page, which is in its folder whatever the site's name.
 
-    >>> file_names(["elm", "../oak"])
-    {'elm': 'elm.html', '../oak': 'site-2.html'}
+    >>> page_of("elm"), page_of("../oak")
+    ('elm.html', '..%2Foak.html')
     """
-    names: dict[str, str] = {}
-    for number, site in enumerate(sites, 1):
-        try:
-            name = safe_name(site)
-        except ConfigError:
-            name = f"site-{number}"
-        while f"{name}.html" in names.values():
-            name += "_"
-        names[site] = f"{name}.html"
-    return names
+    return f"{quote(site, safe=' ', errors='replace')}.html"
 
 
 def render(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
@@ -103,12 +96,11 @@ def render(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
         report,
         sites=by_trouble,
         dice=dice,
-        files=file_names(report["sites"]),
+        page_of=page_of,
         chart=chart,
         figures=_figures(report, runs),
         full_time=timedelta(seconds=round(sum(map(seconds_of_full_run, runs)))),
-        events=grouped(report["events"]),
-        free_riding=grouped(report["free_riding"]),
+        events=sorted(grouped(report["events"]), key=lambda event: event["kind"] not in EVIDENCE),
     )
 
 
@@ -145,7 +137,6 @@ def render_site(
     """
     mine = {n: found for n, found in report["strategies"].items() if site in found["sites"]}
     series = {name: found["series"]["dice"].get(site, []) for name, found in mine.items()}
-    events = grouped([*report["events"], *report["free_riding"]])
     return _filled(
         "site.html.jinja",
         report,
@@ -156,7 +147,7 @@ def render_site(
         picture=base64.b64encode(pictures[0]).decode() if pictures else None,
         sizes=points(pictures[1]) if pictures else None,
         # The reasons of events may name other sites and their numbers.
-        events=[event for event in events if event["site"] == site],
+        events=[event for event in grouped(report["events"]) if event["site"] == site],
     )
 
 

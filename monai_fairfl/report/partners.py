@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from monai_fairfl.report.collect import Run
-from monai_fairfl.run.resuming import FullRun, differ, training_settings
+from monai_fairfl.run.resuming import training_settings
 
 CLOSING = ("test_score", "score")
 """Closing measurements, best first: test cases were never used to choose anything."""
@@ -42,17 +42,16 @@ def partners_of(runs: Sequence[Run], warnings: list[str]) -> list[list[Run]]:
         else:
             groups.append([run])
     for group in groups:
-        gaps = dict.fromkeys(gap for run in group[1:] for gap in _unchecked(run, group[0]))
-        if gaps:
-            warnings.append(
-                f"{names_of(group)} are compared, but whether they have the same "
-                f"{' and '.join(gaps)} is not recorded"
-            )
+        facts = [_facts(run) for run in group]
+        gaps = [fact for fact in facts[0] if not all(of_run[fact] for of_run in facts)]
+        if len(group) > 1 and gaps:
+            what = f"whether they have the same {' and '.join(gaps)} is not recorded"
+            warnings.append(f"{names_of(group)} are compared, but {what}")
     for group in groups[1:]:
-        facts = {fact for a in group for b in groups[0] for fact in differences(a, b)}
+        different = {fact for a in group for b in groups[0] for fact in differences(a, b)}
         warnings.append(
             f"{names_of(group)} and {names_of(groups[0])} are not compared with each other: "
-            f"another {' and another '.join(sorted(facts))}"
+            f"another {' and another '.join(sorted(different))}"
         )
     return groups
 
@@ -66,21 +65,8 @@ def differences(one: Run, other: Run) -> list[str]:
     found = []
     for fact in mine:
         known = mine[fact].keys() & theirs[fact].keys()
-        different = any(mine[fact][name] != theirs[fact][name] for name in known)
-        if different or (fact == "data" and differ(one.digests, other.digests)):
+        if any(mine[fact][name] != theirs[fact][name] for name in known):
             found.append(fact)
-    return found
-
-
-def _unchecked(one: Run, other: Run) -> list[str]:
-    """What cannot be compared, because one of the runs does not record it."""
-    mine, theirs = _facts(one), _facts(other)
-    of_sites = {"", *one.sites}
-    found = [f for f in mine if not mine[f].keys() & theirs[f].keys() & of_sites]
-    # Of the same settings follows the same split.
-    same = training_settings(one.config) == training_settings(other.config)
-    if "split" in found and one.config.get("files") and same:
-        found.remove("split")
     return found
 
 
@@ -94,7 +80,9 @@ def _facts(run: Run) -> dict[str, Mapping[str, Any]]:
             if score is not None and score.n is not None:
                 split[f"{site}, {measurement}"] = score.n
     seed = {} if run.seed is None else {"": run.seed}
-    return {"seed": seed, "data": run.config.get("data") or {}, "split": split}
+    data = {**(run.config.get("data") or {})}
+    data |= {f"{site}, cases": of_site for site, of_site in run.digests.items()}
+    return {"seed": seed, "data": data, "split": split}
 
 
 def different_settings(group: Sequence[Run]) -> list[str]:
@@ -109,10 +97,9 @@ def different_settings(group: Sequence[Run]) -> list[str]:
 
 def why_not_full(run: Run) -> str | None:
     """Why a training was not the bundle's full one: as many local epochs, in one schedule."""
-    full_run, local_epochs = run.config.get("full_run"), run.config.get("local_epochs")
-    if full_run is None or local_epochs is None:
+    full, local_epochs = run.full_run, run.config.get("local_epochs")
+    if full is None or local_epochs is None:
         return "no settings.json has its full_run and local_epochs, which say what is judged"
-    full = FullRun(**full_run)
     # A learning rate that falls over the planned rounds follows one schedule only if they never
     # changed.
     planned = run.schedule.planned
@@ -131,10 +118,8 @@ def why_not_full(run: Run) -> str | None:
 
 def seconds_of_full_run(run: Run) -> float:
     """How long a full run takes at the pace of this shorter one; 0 where that is not known."""
+    full, epochs = run.full_run, run.config.get("local_epochs")
     seconds = run.schedule.seconds.values()
-    full_run, epochs = run.config.get("full_run"), run.config.get("local_epochs")
-    if full_run is None or not epochs or not seconds:
+    if full is None or not epochs or not seconds or len(run.rounds) * epochs >= full.epochs:
         return 0
-    full = FullRun(**full_run)
-    is_shorter = len(run.rounds) * epochs < full.epochs
-    return median(seconds) / epochs * full.epochs if is_shorter else 0
+    return median(seconds) / epochs * full.epochs

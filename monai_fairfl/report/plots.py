@@ -82,7 +82,6 @@ def svg_of(axes: Axes, title: str, text: str) -> str:
 
 
 def _cut(name: str) -> str:
-    name = name.encode(errors="replace").decode()
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
@@ -128,11 +127,10 @@ def dots(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
 def lines(
     series: Mapping[str, Sequence[Mapping[str, Any]]], title: str, x: str, y: str
 ) -> str | None:
-    """A line for each name, with a band where points have one; ``None`` without two points.
+    """A line for each name; ``None`` without two points.
 
     Args:
-        series: name -> points ``{"round", "value"}``; one with ``"least"`` and ``"most"`` has a
-            band. Its place among the names is its colour.
+        series: name -> points ``{"round", "value"}``. Its place among the names is its colour.
         title: what is drawn.
         x: name of the axis of the rounds.
         y: name of the other axis, with its unit.
@@ -153,9 +151,6 @@ def lines(
             colour, dashes = COLOURS[number % 8], ("-", "--", ":", "-.")[number // 8 % 4]
             values = [point["value"] for point in points]
             axes.plot(rounds, values, dashes, color=colour, linewidth=1.4, gid=f"line {number}")
-            if points and "least" in points[0]:
-                least, most = ([point[end] for point in points] for end in ("least", "most"))
-                axes.fill_between(rounds, least, most, color=colour, alpha=0.15, linewidth=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel=x, ylabel=y)
         return svg_of(axes, title, "; ".join(words))

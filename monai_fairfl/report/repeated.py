@@ -20,16 +20,13 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import to_json
 from monai_fairfl.report.collect import Number, Run, load_runs
 from monai_fairfl.report.partners import CLOSING
-from monai_fairfl.report.scores import CASES_OF, Entry
+from monai_fairfl.report.scores import Entry
 from monai_fairfl.report.summary import find_references, summarise
 from monai_fairfl.report.write import CASE_COLUMNS, case_rows, write_files
 from monai_fairfl.run.resuming import DATA, recorded_config
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
-
-ENOUGH_CASES = 5
-"""Of fewer cases of a site, the bootstrap finds too small a spread."""
 
 
 def write_comparison(
@@ -145,16 +142,7 @@ def _compared(
         raise ConfigError(f"no case has a score ({', '.join(CLOSING)}): the runs must share cases")
     main, measurement = mains[0], mains[0].partition(":")[0]
     metrics: dict[str, Any] = {main: _plain(scores[main], strategies)}
-    sites = {site for run in runs for site in run.sites} - {score.site for score in scores[main]}
-    for site in sorted(sites):
-        words = f"site {site} is left out: it has no score of a {CASES_OF[measurement]} case"
-        metrics[main]["left_out"].append(words)
     notes = []
-    few = [site for site, n in metrics[main]["cases"].items() if n < ENOUGH_CASES]
-    if few and len(metrics[main]["seeds"]) > 1:
-        notes.append(
-            f"{', '.join(few)} tested fewer than {ENOUGH_CASES} cases: the interval is too narrow."
-        )
     for metric in sorted(scores.keys() - metrics.keys()):
         if metric.startswith(f"{measurement}:"):
             try:

@@ -9,7 +9,7 @@ run is a comparison of one seed.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any
@@ -19,7 +19,7 @@ from scipy.stats import t as student
 
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.partners import CLOSING
-from monai_fairfl.statistics import bootstrap_seeds_and_cases, fairness
+from monai_fairfl.statistics import bootstrap_seeds_and_cases
 
 DURING_TRAINING = "global_score"
 """What is shown of a run without closing measurements."""
@@ -72,11 +72,6 @@ class Entry:
         """The first run, which knows what all of them share."""
         return self.runs[0]
 
-    @property
-    def values(self) -> dict[str, float]:
-        """site -> Dice without its uncertainty."""
-        return {site: number.value for site, number in self.scores.items()}
-
 
 def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
     """A single run with its scores at its end, or else the newest during training.
@@ -89,7 +84,7 @@ def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
     shown = measurement
     found = {site: run.closing(site, measurement) for site in run.sites}
     if not any(found.values()):
-        newest = {site: run.newest_dice(site) or (0, None) for site in run.sites}
+        newest = {site: run.newest_dice(site) for site in run.sites}
         shown, last = DURING_TRAINING, max(number for number, _ in newest.values())
         found = {site: dice for site, (number, dice) in newest.items() if number == last}
 
@@ -111,17 +106,16 @@ def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
 
 
 def shown_measurement(runs: Sequence[Run]) -> str:
-    """The best measurement that all finished runs have; one of all sites before one of some."""
+    """The measurement that all finished runs have of the most sites, test cases first."""
     finished = [run for run in runs if run.end is not None]
 
-    def sites_with(run: Run, *names: str) -> set[str]:
-        return {site for site in run.sites if any(run.closing(site, name) for name in names)}
+    def scored(name: str) -> int:
+        """How many sites have it in the run that has the fewest."""
+        counts = [sum(run.closing(s, name) is not None for s in run.sites) for run in finished]
+        return min(counts, default=0)
 
-    of_some = [name for name in CLOSING if all(sites_with(run, name) for run in finished)]
-    for name in of_some:
-        if finished and all(sites_with(r, name) == sites_with(r, *CLOSING) for r in finished):
-            return name
-    return of_some[0] if finished and of_some else DURING_TRAINING
+    best = max(CLOSING, key=scored)
+    return best if scored(best) else DURING_TRAINING
 
 
 def half_width(stderr: float | None, n: int | None) -> float | None:
@@ -140,11 +134,10 @@ def difference(one: Entry, other: Entry | None, site: str) -> dict[str, Any] | N
 
     Returns:
         ``value``; ``stderr``, its standard error; ``n``, the cases behind it; ``low`` and ``high``,
-        its 95 % interval; ``within_noise``, whether 0 is inside; ``paired``, whether the error is
-        of the differences case by case; ``seeds``, the least and the largest value of several
-        seeds. Without known cases the two scores are taken as
-        independent, which mostly overstates the error. Over several seeds the interval is the
-        bootstrap over seeds and cases, and never narrower than Student's over the cases.
+        its 95 % interval; ``within_noise``, whether 0 is inside. The error is of the differences
+        case by case; without known cases the two scores are taken as independent, which mostly
+        overstates it. Over several seeds the interval is the bootstrap over seeds and cases, and
+        never narrower than Student's over the cases.
     """
     if other is None or site not in one.scores or site not in other.scores:
         return None
@@ -156,25 +149,23 @@ def difference(one: Entry, other: Entry | None, site: str) -> dict[str, Any] | N
     mine, theirs = one.cases.get(site) or {}, other.cases.get(site) or {}
     if mine and mine.keys() == theirs.keys():
         by_case = np.array([np.subtract(mine[case], theirs[case]) for case in sorted(mine)])
-    paired = len(by_case) > 1
-    if paired:
+    if len(by_case) > 1:
         pairs = by_case.mean(axis=1).tolist()
         n, stderr = len(pairs), stdev(pairs) / math.sqrt(len(pairs))
     elif score.stderr is not None and reference.stderr is not None:
         stderr = math.hypot(score.stderr, reference.stderr)
 
-    width, seeds = half_width(stderr, n), None
+    width = half_width(stderr, n)
     ends = [] if width is None else [value - width, value + width]
     within_noise = None if width is None else abs(value) <= width + EQUAL
     if by_case.size and by_case.shape[1] > 1:
-        seeds = [by_case.mean(axis=0).min(), by_case.mean(axis=0).max()]
         # The bootstrap of few cases is too narrow. Of one case the interval is over the seeds
         # alone, and gives no verdict: other seeds make nothing certain.
         ends += bootstrap_seeds_and_cases({site: by_case.T})[1:]
         within_noise = None if width is None else min(ends) <= 0 <= max(ends)
     low, high = (min(ends), max(ends)) if ends else (None, None)
     found = {"value": value, "stderr": stderr, "n": n, "low": low, "high": high}
-    return {**found, "within_noise": within_noise, "paired": paired, "seeds": seeds}
+    return {**found, "within_noise": within_noise}
 
 
 def left_behind(site: str, scores: Mapping[str, Number], gain: Mapping[str, Any] | None) -> bool:
@@ -197,10 +188,10 @@ def left_behind(site: str, scores: Mapping[str, Number], gain: Mapping[str, Any]
         return True
     if site not in scores or len(scores) < 3:
         return False
-    sites = fairness.performance({s: number.value for s, number in scores.items()}, ddof=DDOF)
-    below = sites.mean - scores[site].value
+    values = [number.value for number in scores.values()]
+    below = mean(values) - scores[site].value
     width = half_width(scores[site].stderr, scores[site].n)
-    return below > max(sites.std, FLOOR) + ROUNDING and width is not None and below > width
+    return below > max(stdev(values), FLOOR) + ROUNDING and width is not None and below > width
 
 
 VERDICTS = {
@@ -280,9 +271,7 @@ def better_model(report: Mapping[str, Any], name: str, site: str) -> tuple[str, 
     return (best, dice) if dice > strategy["sites"][site]["score"]["value"] + margin else None
 
 
-def validation_means(
-    entries: Sequence[Entry], doubted: Collection[str], warnings: list[str]
-) -> dict[str, float | None]:
+def validation_means(entries: Sequence[Entry]) -> dict[str, float | None]:
     """Entry -> mean Dice on validation cases, by which the strategy of the report is chosen.
 
     It is the closing score, or else a run's newest during training. Some folds and hospitals are
@@ -290,8 +279,6 @@ def validation_means(
 
     Args:
         entries: those that may be compared.
-        doubted: hospitals whose own reports do not count, unless nobody else is there.
-        warnings: gets a line for what does not count.
     """
     found: dict[str, dict[tuple[Any, ...], float]] = {}
     for entry in entries:
@@ -299,21 +286,14 @@ def validation_means(
         for run in entry.runs:
             numbers = {site: run.closing(site, "score") for site in run.sites}
             if not any(numbers.values()):
-                numbers = {s: (run.newest_dice(s) or (0, None))[1] for s in run.sites}
+                numbers = {site: run.newest_dice(site)[1] for site in run.sites}
             for site, number in numbers.items():
                 if number is not None:
                     of_entry[site, run.seed, run.fold] = number.value
     scored = [set(values) for values in found.values() if values]
     common = set.intersection(*scored) if scored else set()
-    lacking = sorted({site for places in scored for site, *_ in places - common})
-    if lacking:
-        warnings.append(
-            "The mean Dice on validation cases is of what every strategy has scored: it is without "
-            f"some scores of {', '.join(lacking)}"
-        )
     means: dict[str, float | None] = {}
     for name, values in found.items():
-        known = {place: value for place, value in values.items() if place in common}
-        trusted = [value for (site, *_), value in known.items() if site not in doubted]
-        means[name] = mean(trusted or known.values()) if known else None
+        known = [value for place, value in values.items() if place in common]
+        means[name] = mean(known) if known else None
     return means

@@ -80,24 +80,19 @@ def summarise(
     entries = [entry for group in groups for entry in group]
     entries.sort(key=lambda entry: order.index(entry.name))
     runs = [run for entry in entries for run in entry.runs]
-    doubted: dict[str, set[str]] = {}
     means: dict[str, float | None] = {}
     for group in groups:
-        of_group = events.often_touched([run for entry in group for run in entry.runs])
-        doubted |= {entry.name: of_group for entry in group}
-        means |= scores.validation_means(group, of_group, warnings)
+        means |= scores.validation_means(group)
     strategies = {entry.name: _strategy(entry, means[entry.name]) for entry in entries}
-    focus = _focus(groups, strategies, doubted)
+    focus = _focus(groups, strategies)
     sites = sorted({site for run in runs for site in run.sites})
     report = {
         "version": __version__,
         "measurement": measurement,
         "ddof": scores.DDOF,
         "compared": [[entry.name for entry in group] for group in groups],
-        "doubted": sorted(doubted[focus]) if focus is not None else [],
         "sites": {site: _site_data(site, entries) for site in sites},
         "strategies": strategies,
-        "free_riding": [event for run in runs for event in events.free_riding_of(run)],
         "events": [event for run in runs for event in events.events_of(run)],
         "warnings": [*events.warnings_of(entries, groups), *warnings],
     }
@@ -115,7 +110,8 @@ def _not_judged(entry: Entry) -> str | None:
             return why
         closing = [run.closing(site, entry.measurement) for site in run.sites]
         values = [number.value for number in closing if number is not None]
-        least = run.config["full_run"]["mean_dice"]
+        assert run.full_run is not None  # else it is not full
+        least = run.full_run.mean_dice
         if not values or sum(values) / len(values) < least:
             found = f"{sum(values) / len(values):.3f}" if values else "unknown"
             return f"its mean Dice is {found}, and nothing is judged below {least:g}"
@@ -130,6 +126,7 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
     run, runs = entry.run, entry.runs
     single = len(runs) == 1
     not_judged = _not_judged(entry)
+    values = {site: number.value for site, number in entry.scores.items()}
     return {
         "strategy": run.strategy,
         "runs": [one.name for one in runs],
@@ -143,9 +140,7 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
         "ledger_heads": {one.name: one.head for one in runs},
         "measurement": entry.measurement,
         "validation_mean": validation_mean,
-        "performance": (
-            asdict(fairness.performance(entry.values, scores.DDOF)) if entry.scores else None
-        ),
+        "performance": asdict(fairness.performance(values, scores.DDOF)) if values else None,
         "flagged": run.free_riders.flagged,
         "sites": {s: _site_result(entry, s, not_judged is None) for s in run.sites},
         "series": {key: contributions.points_of(runs, key) for key in SERIES},
@@ -154,7 +149,6 @@ def _strategy(entry: Entry, validation_mean: float | None) -> dict[str, Any]:
         "standalone": entry.alone.name if entry.alone is not None else None,
         "fedavg": entry.fedavg.name if entry.fedavg is not None else None,
         "comparable": entry.comparable,
-        "guards": run.start.get("guards"),
         "touched": events.touched_of(runs),
         "similarity": contributions.similarity_of(run) if single else None,
         "settings": {key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
@@ -206,37 +200,29 @@ def _last_mile(entry: Entry, site: str) -> dict[str, Any] | None:
 
 
 def _site_data(site: str, entries: Sequence[Entry]) -> dict[str, int | None]:
-    """Training cases, images of an epoch and scored cases; ``None`` where runs differ."""
+    """Training cases and images of an epoch; ``None`` where runs differ."""
     counts = {}
     for name, key in (("cases", "cases"), ("images", "samples")):
         known = {run.last_reported(key).get(site) for one in entries for run in one.runs} - {None}
         counts[name] = known.pop() if len(known) == 1 else None
-    scored = [entry.scores[site].n for entry in entries if site in entry.scores]
-    counts["scored"] = min((n for n in scored if n is not None), default=None)
     return counts
 
 
-def _focus(
-    groups: Sequence[Sequence[Entry]],
-    strategies: Mapping[str, Any],
-    doubted: Mapping[str, set[str]],
-) -> str | None:
+def _focus(groups: Sequence[Sequence[Entry]], strategies: Mapping[str, Any]) -> str | None:
     """The federated strategy that the report is about; it is never chosen on test cases.
 
     Those with a score of every site go first: means over other sites are of other patients. Then
     finished ones do. Of several groups it is the first that has Standalone, else the first: the
     best of several seeds would be chosen by chance. Of these it is the one with the best mean on
-    validation cases. Where guards or limits often refused what a site sent, guarded runs go first:
-    the others took the same in unseen.
+    validation cases.
     """
 
     def preference(place: tuple[int, Entry]) -> tuple[Any, ...]:
         number, entry = place
         found = strategies[entry.name]
         mean = found["validation_mean"]
-        guarded = bool(doubted[entry.name]) and bool(found["guards"])
         first = (entry.comparable, found["finished"], entry.alone is not None, -number)
-        return *first, guarded, -math.inf if mean is None else mean
+        return *first, -math.inf if mean is None else mean
 
     federated = [(n, e) for n, group in enumerate(groups) for e in group if not e.run.is_standalone]
     return max(federated, key=preference)[1].name if federated else None

@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ def write_report(
     run_dirs: Sequence[str | Path],
     out: str | Path | None = None,
     failed: Mapping[str, str] | None = None,
-    names: Mapping[str | Path, str] | None = None,
 ) -> dict[str, Any]:
     """Write the report of one run, or of several strategies side by side.
 
@@ -41,7 +40,6 @@ def write_report(
             has a page for each site with its own numbers only. ``None``: the given folder, or the
             folder that contains all of the given ones.
         failed: name of a strategy of the same comparison whose run failed -> the reason.
-        names: folder of a run -> its name in the report. By default, it has its strategy's name.
 
     Returns:
         The content of ``report.json``, see :func:`~monai_fairfl.report.summary.summarise`, and
@@ -64,7 +62,7 @@ def write_report(
     >>> report["strategies"]["FedAvg"]["finished"]
     False
     """
-    runs = load_runs(run_dirs, names)
+    runs = load_runs(run_dirs)
     folder = Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
     report = {**summarise_runs(runs), "failed": dict(failed or {})}
     # The scores of cases go first: what is wrong with them is a warning in the report.
@@ -159,31 +157,15 @@ def case_rows(runs: Sequence[Run], warnings: list[str]) -> list[dict[str, Any]] 
         for site in run.sites:
             for measurement in CLOSING:
                 found = run.cases(site, measurement)
-                if found is not None:
-                    rows += _rows_of_table(run, site, measurement, found[1])
-                elif run.closing(site, measurement) is not None:
+                for case in found[1] if found is not None else ():
+                    # Cases of another fold may have the same name, or number.
+                    name = case["case"] if run.fold is None else f"fold {run.fold}/{case['case']}"
+                    for column, value in case.items():
+                        if column != "case" and not math.isnan(float(value)):
+                            about = {**run.cells, "site": site, "case": name}
+                            metric = f"{measurement}:{column}"
+                            rows.append({**about, "metric": metric, "value": float(value)})
+                if found is None and run.closing(site, measurement) is not None:
                     what = f"{measurement} of {site}"
                     warnings.append(f"{run.name}: there is no table of the cases behind {what}")
     return rows if sharing else None
-
-
-def _rows_of_table(
-    run: Run, site: str, measurement: str, cases: Sequence[Mapping[str, str]]
-) -> Iterator[dict[str, Any]]:
-    """A row for each case and column of the site's table, but structures that it does not label.
-
-    A site's table names a case by as much of its file's path as the cases of one fold take. In a
-    fold of one case, that is ``t2.nii.gz`` for every patient with a folder of his own. A loader
-    that names no file numbers its cases, in each fold from 0. Such a case is named with its fold.
-    """
-    images = [image for part in run.split.get(site, {}).values() for image in part]
-    for case in cases:
-        name = case["case"]
-        # Of several files, one per channel, the first is named in the table.
-        files = sum(f"/{image.splitlines()[0]}".endswith(f"/{name}") for image in images)
-        if run.fold is not None and (files > 1 or (files == 0 and name.isdecimal())):
-            name = f"fold {run.fold}/{name}"
-        for column, value in case.items():
-            if column != "case" and not math.isnan(float(value)):
-                about = {**run.cells, "site": site, "case": name}
-                yield {**about, "metric": f"{measurement}:{column}", "value": float(value)}

@@ -282,19 +282,6 @@ def require_same_cases(datalists: Path, digests: Mapping[str, Sequence[str]]) ->
         )
 
 
-def differ(one: Mapping[str, frozenset[str]], other: Mapping[str, frozenset[str]]) -> bool:
-    """Whether a site of both has other cases in one than in the other, besides further ones.
-
-    >>> old, grown = frozenset({"1", "2"}), frozenset({"1", "2", "3"})
-    >>> differ({"elm": old}, {"elm": grown}), differ({"elm": old}, {"elm": frozenset({"1", "3"})})
-    (False, True)
-    """
-    return any(
-        not (one[site] <= other[site] or other[site] <= one[site])
-        for site in one.keys() & other.keys()
-    )
-
-
 # ---- what of settings.json decides how the sites train and are scored, and the full run
 
 

@@ -38,8 +38,6 @@ def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cas
         assert difference["value"] == pytest.approx(gains.mean(), abs=1e-9)
         assert difference["low"] == pytest.approx(min(low, pair.difference.low), abs=1e-9)
         assert difference["high"] == pytest.approx(max(high, pair.difference.high), abs=1e-9)
-        by_seed = gains.mean(axis=1)
-        assert difference["seeds"] == pytest.approx([by_seed.min(), by_seed.max()], abs=1e-9)
         alone = site_of(found, "Standalone", site)["score"]["value"]
         assert of_fedce["score"]["value"] - alone == pytest.approx(difference["value"])
     assert verdicts(found) == {"elm": "better", "oak": "as_good", "yew": "worse"}
@@ -69,18 +67,12 @@ def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path:
         assert f"{value} ({low} to {high})" in text and f"{pair['p_holm']:.3f}" in text
 
 
-def test_contributions_have_an_interval_over_seeds_and_only_a_range_over_folds(
-    tmp_path: Path,
-) -> None:
-    for seeds, folds in (((0, 1, 2), (None,)), ((0,), (0, 1, 2))):
-        folder = tmp_path / str(len(seeds))
-        found = hospital(compare(folder, seeds, folds), "yew")["contribution"]
-        runs = sorted((folder / "runs").glob("FedCE-*"))
-        values = [contributions_of(run)[-1]["yew"] for run in runs]
-        ends = t_interval(values) if len(seeds) > 1 else (min(values), max(values))
-        shown = (found["value"], found["least"], found["most"])
-        assert shown == pytest.approx((np.mean(values), *ends))
-        assert found["interval"] is (len(seeds) > 1)
+def test_contributions_have_an_interval_over_seeds(tmp_path: Path) -> None:
+    found = hospital(compare(tmp_path), "yew")["contribution"]
+    runs = sorted((tmp_path / "runs").glob("FedCE-*"))
+    values = [contributions_of(run)[-1]["yew"] for run in runs]
+    shown = (found["value"], found["least"], found["most"])
+    assert shown == pytest.approx((np.mean(values), *t_interval(values)))
 
 
 def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path: Path) -> None:
@@ -88,19 +80,7 @@ def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path:
     difference = gain_of(found, "FedCE")
     gains = array_of(tmp_path, "FedCE", "elm") - array_of(tmp_path, "Standalone", "elm")
     assert (difference["low"], difference["high"]) == pytest.approx(t_interval(gains[0]))
-    assert difference["seeds"] is None
     assert found["metrics"][found["main"]]["strategies"][0]["std"] is None
-
-
-def test_other_seeds_do_not_make_a_single_case_certain(tmp_path: Path) -> None:
-    def change(cell: Cell) -> None:
-        elm = cell.tables["test_score"]["elm"]
-        cell.tables["test_score"]["elm"] = {"fNone-case0.nii": elm["fNone-case0.nii"]}
-
-    found = compare(tmp_path, change=change)
-    assert gain_of(found, "FedCE")["seeds"][0] > 0
-    assert (hospital(found)["n"], hospital(found)["verdict"]) == (1, "cannot_tell")
-    assert "fewer than 5 cases" in Page(tmp_path / "comparison.html").text
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -112,8 +92,8 @@ def test_other_seeds_do_not_make_few_cases_certain(number: int, tmp_path: Path) 
         cell.tables["test_score"]["elm"] = elm
 
     found = compare(tmp_path, change=change)
-    assert gain_of(found, "FedCE")["seeds"][0] > 0
-    assert verdicts(found)["elm"] == "cannot_tell"
+    assert gain_of(found, "FedCE")["value"] > 0
+    assert (hospital(found)["n"], hospital(found)["verdict"]) == (number, "cannot_tell")
 
 
 def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_them(
@@ -147,7 +127,6 @@ def test_the_strategy_is_chosen_on_seeds_and_folds_that_all_strategies_have(
     failed = {"FedCE-1-1": "no disk"}
     found = compare(tmp_path, (0, 1), (0, 1), failed=failed)
     assert found["decision"]["strategy"] == "FedAvg" and found["failed"] == failed
-    assert "validation cases" in str(found["warnings"])
 
 
 def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(tmp_path: Path) -> None:
@@ -162,8 +141,6 @@ def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(tmp_path: Pat
     assert "missing in 4 of 6" in str(hospital(found, "oak")["advice"])
     # What was refused had arrived.
     assert "missing" not in str(hospital(found)["advice"])
-    # What a refused hospital reports of itself does not help to choose.
-    assert "elm" in found["decision"]["why"]
 
 
 def test_short_runs_are_a_first_look_and_names_from_outside_are_text(tmp_path: Path) -> None:

@@ -37,10 +37,9 @@ def test_a_first_look_shows_data_refused_images_and_an_organ_beside_the_field(
 
     report = write_report([run])
     page = Page(run / "report.html").text
-    for text in (as_text(report), page):
-        assert text.count("first look") == 1
-        assert "2 hospitals, alder 4 cases, elm 4 cases" in text
-        assert "elm: 1 image not used" in text and "DICOM" in text and "alder: 1" not in text
+    assert page.count("first look") == as_text(report).count("first look") == 1
+    assert "alder: 4 cases.\n" in page
+    assert "elm: 4 cases; 1 image not used, it belongs to no case" in page
     assert "Full runs would take about" in page
     [advice] = hospital(report, "alder")["advice"]
     assert "field_of_view above 0.2" in advice and "3 of 4 cases" in advice
@@ -58,4 +57,3 @@ def test_only_a_hospital_that_is_served_badly_is_told_of_the_field(tmp_path: Pat
     report = write_report([tmp_path])
     assert "25%" in hospital(report, "oak")["advice"][0]
     assert "field_of_view" not in str(hospital(report, "elm")["advice"])
-    assert "9 cases" not in as_text(report)

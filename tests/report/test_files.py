@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.reports import rows_of
-from helpers.scripted_run import call_sites, report_of, rewrite, train, with_cases, with_lists
+from helpers.scripted_run import call_sites, report_of, rewrite, train, with_cases
 
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError, FairFLError
@@ -44,9 +44,9 @@ def test_metrics_csv_holds_every_measurement_with_its_round_and_model(tmp_path: 
 def test_no_cell_of_a_csv_file_is_run_by_a_spreadsheet(tmp_path: Path) -> None:
     evil = {"elm": '=HYPERLINK("http:x")', "oak": "+1", "yew": "-1", "ash": "@SUM(A1)"}
     ranges = {"ranges": {"test_score": [-1, 1]}, "config": {"share_cases": True}}
-    run = call_sites(train(tmp_path / "run", FedAvg(), dict.fromkeys(evil, -0.5), **ranges), evil)
-    with_cases(run, "+1", {"=b.nii": -0.5})
-    write_report([run], names={run: "=FedAvg"})
+    run = train(tmp_path / "run", FedAvg(), dict.fromkeys(evil, -0.5), **ranges)
+    with_cases(call_sites(run, {**evil, "FedAvg": "=FedAvg"}), "+1", {"=b.nii": -0.5})
+    write_report([run])
     sites = set()
     for name in ("metrics.csv", "cases.csv"):
         for row in rows_of(run / name):
@@ -86,18 +86,13 @@ def test_scores_of_cases_leave_a_hospital_only_if_they_are_to_be_shared_and_are_
         assert "elm" in warning and "test_score" in warning and "no table" in warning
 
 
-def test_a_case_is_named_with_its_fold_where_files_of_several_patients_have_its_name(
-    tmp_path: Path,
-) -> None:
-    names = {"P7/t2.nii P8/t2.nii": "fold 4/t2.nii", "P7.nii P8.nii": "P7.nii"}
+def test_a_case_is_named_with_its_fold(tmp_path: Path) -> None:
+    """Files of several patients may have one name."""
     config = {"share_cases": True, "overrides": {"split_fold": 4}}
-    for number, (patients, name) in enumerate(names.items()):
-        run = train(tmp_path / str(number), FedAvg(), {"elm": 0.6}, config=config)
-        tested, trained = patients.split()
-        with_cases(run, "elm", {Path(tested).name: 0.6})
-        with_lists(run, "elm", trained, tested)
-        write_report([run])
-        assert [row["case"] for row in rows_of(run / "cases.csv")] == [name]
+    run = train(tmp_path / "run", FedAvg(), {"elm": 0.6}, config=config)
+    with_cases(run, "elm", {"t2.nii": 0.6})
+    write_report([run])
+    assert [row["case"] for row in rows_of(run / "cases.csv")] == ["fold 4/t2.nii"]
 
 
 # ---- what is refused
@@ -108,15 +103,6 @@ def edited(run: Path) -> None:
     file.write_text(file.read_text().replace('"seed":0', '"seed":1'))
 
 
-def without(kind: str, key: str) -> Callable[[Path], Any]:
-    """Take a key away from one kind of record."""
-
-    def changed(record: dict[str, Any]) -> dict[str, Any]:
-        return {name: v for name, v in record.items() if record["kind"] != kind or name != key}
-
-    return lambda run: rewrite(run, changed)
-
-
 def valuation(run: Path) -> None:
     (run / "valuations").mkdir()
     (run / "valuations" / "one.json").write_text('{"name"')
@@ -125,8 +111,8 @@ def valuation(run: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "edited": (edited, "ledger.jsonl: line 2"),
     "empty": (lambda run: (run / "ledger.jsonl").write_text(""), "ledger.jsonl"),
-    "no opening": (without("start", "strategy"), "line 1 .*'strategy'"),
-    "no scores": (without("end", "scores"), "line 3 .*'scores'"),
+    "no opening": (lambda run: rewrite(run, lambda record: {**record, "kind": "end"}), "opening"),
+    "settings": (lambda run: (run / "settings.json").write_text("{"), "settings.json is damaged"),
     "valuation": (valuation, r"one\.json .*damaged"),
     "no run": (lambda run: (run / "ledger.jsonl").unlink(), "no run"),
     "no folder": (shutil.rmtree, "no folder"),
