@@ -9,7 +9,6 @@ client gets the request that a federation sends when it ends.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,29 +30,6 @@ ADAPTED = messages.CANDIDATES[0]
 GLOBAL_MODEL = Path("models") / "global.pt"
 """Where a run keeps its global model."""
 
-OVERRIDES = ("overrides", "overrides_of_sites")
-"""What a recipe without values has of its training's configuration."""
-
-
-@dataclass(frozen=True)
-class Adaptation:
-    """What further training brought one hospital.
-
-    Args:
-        gain: mean over the validation cases of the adapted model's score less the given model's,
-            with its standard error.
-        epochs: of training until the best one; 0: none was better.
-        before: closing measurement, such as ``"test_score"`` -> its value for the given model.
-        after: the same of the adapted model.
-        model: file of the adapted model; ``None``: it was not taken.
-    """
-
-    gain: messages.Estimate
-    epochs: int
-    before: Mapping[str, messages.Measurement]
-    after: Mapping[str, messages.Measurement]
-    model: Path | None
-
 
 def adapt_model(
     model: Path,
@@ -66,7 +42,7 @@ def adapt_model(
     rate: float,
     device: str,
     overrides: Mapping[str, Any],
-) -> Adaptation:
+) -> dict[str, Any]:
     """Train a model further on one hospital's images, and take it if it gains.
 
     The training is the bundle's, with a new optimizer and a constant rate. Each epoch is scored on
@@ -85,32 +61,41 @@ def adapt_model(
         device: such as ``"cpu"`` or ``"cuda:0"``.
         overrides: of the configuration; they win over the values of the recipe.
 
+    Returns:
+        ``gain``: mean over the validation cases of the adapted model's score less the given
+        model's, with its standard error; ``epochs`` of training until the best one, 0: none was
+        better; ``before`` and ``after``: closing measurement, such as ``"test_score"`` -> its value
+        for the given model and the adapted one; ``model``: file of the adapted one, ``None``: it
+        was not taken.
+
     Raises:
         ConfigError: when the model is a fused one, has no recipe or one of another bundle, its
             configuration is not at hand, or the bundle has no evaluator.
         DataError: when files of the hospital are at fault.
     """
     site = name_and_folder(dataset_dir)[0]
-    recipe = recipe_of_training(model)
+    recipe = recipes.read_recipe(model)
     weights = recipes.state_of_file(model)
-    if recipe is None or recipes.num_members(weights):
-        fault = "has no recipe, which says how it was trained" if recipe is None else "is fused"
-        raise ConfigError(f"{model} {fault}: adapt a single model that a training wrote")
+    # Of an adopted bundle only the models of a run's folder say how they were trained.
+    if recipe is None or not {**recipe.values, **recipe.training} or recipes.num_members(weights):
+        fault = "is fused, or no recipe says how it was trained"
+        raise ConfigError(f"{model} {fault}: adapt a single model of a run's models/")
     configuration.require_same_bundle(model.name, recipe, bundle_root)
     files = list(recipe.files or TRAIN)
     untouched = configuration.train_config(bundle_root, {}, files)
     values = values_of(recipe, site, untouched) | values_of_list(datalist_file, untouched)
     values |= overrides
     cases = cases_of_list(datalist_file, dataset_dir) if datalist_file.is_file() else None
-    if values.get("check_data", True):
-        check_files(bundle_root, dataset_dir, values, cases)
+    check_files(bundle_root, dataset_dir, values, cases)
     final = closing_measurements(bundle_root)
     scored = messages.score_names(ADAPTED)
     adapted_names = {name: scored[name] for name in final if name in scored}
     names = (*final, *adapted_names.values(), messages.gain_name(ADAPTED), messages.ADAPTED_EPOCHS)
     context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
-    request = messages.Measure(site, weights, names, context)
-    request = replace(request, run="adapt", round=0, seed=seed_of(0, site, 0))
+    seed = seed_of(0, site, 0)
+    request = messages.Request(
+        site, "measure", weights, names, context, run="adapt", round=0, seed=seed
+    )
     client = bundle_client(
         bundle_root,
         site,
@@ -128,16 +113,20 @@ def adapt_model(
     if messages.gain_name(ADAPTED) not in found:
         raise ConfigError(f"{bundle_root} has no validate#evaluator to judge the model: add it")
     gain = cast(messages.Estimate, found[messages.gain_name(ADAPTED)])
-    length = int(cast(float, found[messages.ADAPTED_EPOCHS]))
+    length = int(messages.value_of(found[messages.ADAPTED_EPOCHS]))
     taken = None
     if messages.is_taken(gain):
         taken = out / "model.pt"
         adapted = recipes.state_of_file(client.states.path("adapt", "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
         recipes.save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
-    before = {name: found[name] for name in final if name in found}
-    after = {name: found[other] for name, other in adapted_names.items() if other in found}
-    return Adaptation(gain, length, before, after, taken)
+    return {
+        "gain": gain,
+        "epochs": length,
+        "before": {name: found[name] for name in final if name in found},
+        "after": {name: found[other] for name, other in adapted_names.items() if other in found},
+        "model": taken and str(taken),
+    }
 
 
 # ---- how the model was trained
@@ -148,24 +137,10 @@ def values_of(recipe: recipes.ModelRecipe, site: str, config: ConfigParser) -> d
 
     Of a bundle whose recipes have none, such as an adopted one, they are the training's overrides.
     """
-    general, of_sites = (recipe.training.get(name, {}) for name in OVERRIDES)
-    values = {**general, **of_sites.get(site, {}), **recipe.of_site(site).values}
+    training = recipe.training
+    own = training.get("overrides_of_sites", {}).get(site, {})
+    values = {**training.get("overrides", {}), **own, **recipe.of_site(site).values}
     return {key: values[key] for key in values if (key.rpartition("#")[0] or key) in config}
-
-
-def recipe_of_training(model: Path) -> recipes.ModelRecipe | None:
-    """The recipe of a model; of a hospital's own one in a run, with the overrides of that run.
-
-    A hospital's client writes its own model, and does not know which of its values were given.
-    """
-    recipe = recipes.read_recipe(model)
-    if recipe is None or recipe.values or "overrides" in recipe.training:
-        return recipe
-    for folder in model.absolute().parents:
-        of_run = folder / GLOBAL_MODEL
-        if of_run.is_file() and (other := recipes.read_recipe(of_run)) is not None:
-            return recipe.trained(**{name: other.training.get(name, {}) for name in OVERRIDES})
-    return recipe
 
 
 def values_of_list(datalist: Path, config: ConfigParser) -> dict[str, Any]:

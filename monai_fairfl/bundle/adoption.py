@@ -9,7 +9,6 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import federate_config
 from monai_fairfl.bundle.shipped import TRAIN, copy_bundle
 from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE, listed_cases
-from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import FILES, CaseFiles, all_cases, all_named
 from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.utils.files import write_atomically
@@ -130,11 +128,10 @@ def adopt_bundle(
     training.default("recipe", RECIPE)
 
     parser = configuration.train_config(root, {}, files[:1])
-    contents = (training.changes, configuration.read_keys(root / EVALUATE))
+    content = {**training.changes, **configuration.read_keys(root / EVALUATE)}
     try:
-        for content in contents:
-            for key, value in content.items():
-                merge_kv(parser, key, value)
+        for key, value in content.items():
+            merge_kv(parser, key, value)
         evaluation = _Overlay(root, parser)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{train_file}: write out the macro (%) of a section") from error
@@ -332,8 +329,7 @@ def check_listed_site(
     else:
         parts = {"listed": list(cases)}
     files = [case[name] for case in all_cases(parts) for name in FILES]
-    with ThreadPoolExecutor(WORKERS) as pool:
-        faults = [fault for fault in pool.map(_fault_of, files) if fault]
+    faults = list(filter(None, map(_fault_of, files)))
     if faults:
         listed = all_named(faults, separator="\n- ")
         raise DataError(f"{site_dir}: {len(faults)} problem(s)\n- {listed}")

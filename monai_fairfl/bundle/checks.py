@@ -18,13 +18,13 @@ from monai_fairfl.data import checks
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
-from monai_fairfl.messages import CANDIDATES, MEASUREMENTS
+from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.run import resuming
-from monai_fairfl.run.ledger import count_rounds, digest_of
+from monai_fairfl.run.ledger import digest_of
 from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.strategies import Standalone, Strategy
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.utils.tensors import own_random_state
 
 if TYPE_CHECKING:
@@ -56,14 +56,8 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
         weights, spec = runs.initial()
     for strategy in runs.strategies:
         folder = runs.folders[strategy.name]
-        records = resuming.records_of(folder)
-        if records and (settings.record_updates or values_updates):
+        if resuming.records_of(folder) and (settings.record_updates or values_updates):
             check_recorded(folder)
-        if settings.adapt_epochs and records and records[-1]["kind"] == "end":
-            adapted = any(CANDIDATES[0] in models for models in records[-1]["scores"].values())
-            is_over = count_rounds(records) >= settings.rounds and not adapted
-            if is_over and not isinstance(strategy, Standalone):
-                raise ConfigError(f"{folder} has ended without a last mile: name another run_dir")
         strategy.check_model(spec, settings.buffers)
     if settings.record_updates:
         # Of each round the model that was sent, and what every site sent back.
@@ -95,13 +89,10 @@ def check_trained_alone(runs: BundleFederation, models: Path) -> None:
             continue
         trained = {case["image"] for case in cases_of_list(lists[0], folder, ("training",))}
         parts = runs.listed[name]()
-        for part in ("validation", "testing"):
-            images = [case["image"] for case in parts.get(part, ())]
-            if seen := len(trained.intersection(images)):
-                raise ConfigError(
-                    f"{models} were trained on {seen} of {len(images)} {part} cases of {name}: "
-                    "train Standalone with this run's split_seed"
-                )
+        judging = [*parts.get("validation", ()), *parts.get("testing", ())]
+        if seen := len(trained.intersection(case["image"] for case in judging)):
+            fault = f"trained on {seen} cases of {name} that validate or test here"
+            raise ConfigError(f"{models} were {fault}: train Standalone with this split_seed")
 
 
 # ---- what needs no federation
@@ -153,9 +144,6 @@ def check_strategies(
     Raises:
         ConfigError: naming the strategy, what it needs and what there is.
     """
-    names = [strategy.name for strategy in strategies]
-    if not names or len(set(names)) < len(names):
-        raise ConfigError(f"strategies must be one or more different ones, got {names}")
     asked = {strategy.name: sorted(strategy.requires) for strategy in strategies}
     known = ["train_loss", *[name for name, entry in MEASUREMENTS.items() if entry.function]]
     for who, needed in {**asked, "evaluate": settings.evaluate, "final": settings.final}.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,11 @@ from monai_fairfl.bundle.settings import Settings
 from monai_fairfl.bundle.site import evaluation_files
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import config_of
-from monai_fairfl.report.repeated import write_comparison
-from monai_fairfl.report.terminal import as_text
+from monai_fairfl.report import as_text, write_comparison
 from monai_fairfl.run import resuming
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.transports.workers import Turn
-from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
 
 PLAN = "plan.json"
@@ -94,8 +92,8 @@ class Comparison:
         self.federation = federation
         self.out, settings = federation.run_dir, federation.settings
         self.seeds = seeds = list(ensure_tuple(settings.seeds or settings.seed))
-        if not all(is_whole(seed) for seed in seeds) or len(set(seeds)) < len(seeds):
-            raise ConfigError(f"seeds must be different whole numbers, got {seeds!r}")
+        if len(set(seeds)) < len(seeds):
+            raise ConfigError(f"seeds must be different, got {seeds!r}")
         if len(federation.names) < 2:
             raise ConfigError("a comparison needs two strategies or more: give --strategy others")
         if settings.valuations:
@@ -163,9 +161,9 @@ class Comparison:
             for site in federation.sites:
                 if not (folder / f"{site}.json").exists():
                     federation.listed[site](file=folder / f"{site}.json", write=True)
-        federation = self.federation
         cells = [self._training(cell) for cell in self.cells]
-        failed = trainings.run_trainings(cells, federation.jobs, done, len(federation.sites))
+        sites = len(self.federation.sites)
+        failed = trainings.run_trainings(cells, self.federation.jobs, done, sites)
         finished = [cell.folder for cell in self.cells if cell.title not in failed]
         return write_comparison(self.out, plan, finished, failed)
 
@@ -198,7 +196,7 @@ class Comparison:
         check = self.federation.settings.check
         for cell in {cell.fold: cell for cell in self.cells}.values():
             changes = {"check": check, "seed": self.seeds[0], "run_dir": str(self.out / "checked")}
-            federation = self._federation(self.federation.names, cell.fold, changes)
+            federation = self._federation(self.federation.names, cell.fold, changes, Turn())
             federation.check_settings()
             resuming.require_same_cases(self.out / "datalists", federation.digests)
             for site in federation.sites:
@@ -215,11 +213,35 @@ class Comparison:
         waits = self.alone not in ("", cell.strategy)
         if waits:
             changes["trained_alone"] = str(replace(cell, strategy=self.alone).folder / "models")
-        run = partial(_run_cell, cell, partial(self._run_strategy, cell, changes))
+        run = partial(self._run_cell, cell, changes)
         return trainings.Training(cell.title, self.federation.settings.rounds, run, waits)
 
-    def _run_strategy(self, cell: Cell, changes: Mapping[str, Any], turn: Turn) -> list[History]:
-        """Check and train the federation of a cell with these settings."""
+    def _run_cell(self, cell: Cell, changes: Mapping[str, Any], turn: Turn) -> bool:
+        """Run a cell to its end, or go on with what its folder holds; its log is ``log.txt``.
+
+        Args:
+            cell: of the comparison.
+            changes: settings of its own.
+            turn: what this run may use; the numbers are the same.
+
+        Returns:
+            Whether it is finished; ``False`` when a signal stopped it.
+
+        Raises:
+            FairFLError: when the federation cannot go on.
+        """
+        own = private_folder(cell.folder / "datalists")
+        # A list that is there is that of the run which goes on.
+        for file in cell.datalists.glob("*.json"):
+            if not (own / file.name).exists():
+                write_atomically(own / file.name, file.read_bytes())
+        finished = trainings.run_logged(cell.folder, partial(self._trained, cell, changes), turn)
+        if finished:
+            trainings.remove_spare(cell.folder)
+        return finished
+
+    def _trained(self, cell: Cell, changes: Mapping[str, Any], turn: Turn) -> list[History]:
+        """Check and train the federation of a cell."""
         federation = self._federation([cell.strategy], cell.fold, changes, turn)
         federation.check_settings()
         return [federation.train(federation.strategies[0], turn)]
@@ -229,7 +251,7 @@ class Comparison:
         names: list[str],
         fold: int | None,
         changes: Mapping[str, Any],
-        turn: Turn = Turn(),  # noqa: B008
+        turn: Turn,
     ) -> BundleFederation:
         """The federation of some strategies, with these settings.
 
@@ -248,27 +270,3 @@ class Comparison:
         chosen = [one for one in self.federation.strategies if one.name in names]
         given["strategies"] = copy.deepcopy(chosen)
         return BundleFederation(**{**given, **changes})
-
-
-def _run_cell(cell: Cell, run: Callable[[Turn], Sequence[History]], turn: Turn) -> bool:
-    """Run a cell to its end, or go on with what its folder holds; its log is ``log.txt``.
-
-    Args:
-        cell: of a comparison.
-        run: runs its federation.
-        turn: what this run may use; the numbers are the same.
-
-    Returns:
-        Whether it is finished; ``False`` when a signal stopped it.
-
-    Raises:
-        FairFLError: when the federation cannot go on.
-    """
-    own = private_folder(cell.folder / "datalists")
-    # A list that is there is that of the run which goes on.
-    for file in sorted(cell.datalists.glob("*.json")):
-        if not (own / file.name).exists():
-            write_atomically(own / file.name, file.read_bytes())
-    if finished := trainings.run_logged(cell.folder, run, turn):
-        trainings.remove_spare(cell.folder)
-    return finished

@@ -112,7 +112,10 @@ def read_keys(file: Path, must: bool = False) -> dict[str, Any]:
         found = file.stat()
         version = (file, found.st_mtime_ns, found.st_size)
         if version not in _contents:
-            _contents[version] = dict(ConfigParser.load_config_file(str(file)))
+            content = ConfigParser.load_config_file(str(file))
+            if not isinstance(content, dict):
+                raise ValueError("it holds no object")
+            _contents[version] = content
         return copy.deepcopy(_contents[version])
     except Exception as error:  # of the disk, of JSON, of YAML
         raise ConfigError(f"{file} is no configuration file: {in_words(error)}") from error

@@ -36,21 +36,19 @@ from monai_fairfl.guards.registry import config_of, guards_of
 from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.run import resuming
-from monai_fairfl.server.exchange import Transport
-from monai_fairfl.server.federation import Federation, History
-from monai_fairfl.server.observer import Observer
+from monai_fairfl.server import Federation, History, Observer, Transport
 from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies import FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out, prepare
+from monai_fairfl.transports.workers import Turn, WorkerClients, dealt_out, prepare
 from monai_fairfl.utils.arguments import check_value, marked
 from monai_fairfl.utils.devices import require_device, torch_threads
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
-from monai_fairfl.valuation import FinishedRun, Panel, Retraining, RunValuation
+from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuation.run import check_valuations, value_run
 
 if TYPE_CHECKING:
@@ -136,6 +134,8 @@ class BundleFederation(Observer):
             check_value("jobs, if not 'auto',", settings.jobs, "int", "[1, inf)")
         self.strategies = [strategy_of(one) for one in settings.strategies]
         self.names = [strategy.name for strategy in self.strategies]
+        if len(set(self.names)) < max(1, len(self.names)):
+            raise ConfigError(f"strategies must be one or more different ones, got {self.names}")
         self.valuations = ensure_tuple(settings.valuations)
         for valuation in self.valuations:
             if not isinstance(valuation, RunValuation):
@@ -147,9 +147,8 @@ class BundleFederation(Observer):
         )
         self.bundle_root, self.run_dir = Path(bundle_root), Path(run_dir)
         # A single run lies in run_dir, several below it.
-        self.folders = {name: self.run_dir / name for name in self.names}
-        if len(self.names) == 1:
-            self.folders = {self.names[0]: self.run_dir}
+        compared = len(self.names) > 1
+        self.folders = {one: self.run_dir / one if compared else self.run_dir for one in self.names}
         # The folder of the candidates that sites trained alone; None: there are none.
         self.trained_alone: Path | None = None
         alone = [one.name for one in self.strategies if isinstance(one, Standalone)]
@@ -157,7 +156,7 @@ class BundleFederation(Observer):
             if not settings.adapt_epochs:
                 raise ConfigError(f"trained_alone {settings.trained_alone} needs adapt_epochs")
             self.trained_alone = Path(settings.trained_alone)
-        elif settings.adapt_epochs and alone and len(self.names) > 1:
+        elif settings.adapt_epochs and alone and compared:
             self.trained_alone = self.folders[alone[0]] / "models"
 
     @classmethod
@@ -261,11 +260,10 @@ class BundleFederation(Observer):
         for device in self.jobs.devices:
             require_device(device)
         train = configuration.train_config(self.bundle_root, settings.overrides, settings.config)
-        checks.check_strategies(self.strategies, names, train, settings)
-        for valuation in valuations:
-            if isinstance(valuation, Retraining) and valuation.strategy is not None:
-                # It could train all sites, too.
-                checks.check_strategies([valuation.strategy], names, train, settings)
+        # That of a valuation could train all sites, too.
+        others = [getattr(valuation, "strategy", None) for valuation in valuations]
+        strategies = [*self.strategies, *filter(None, others)]
+        checks.check_strategies(strategies, names, train, settings)
         federated = any(not isinstance(strategy, Standalone) for strategy in self.strategies)
         if settings.adapt_fuse and federated and self.trained_alone is None:
             raise ConfigError("adapt_fuse needs Standalone among the strategies, or trained_alone")
@@ -279,8 +277,7 @@ class BundleFederation(Observer):
         if settings.check is not None:
             calls = {}
             for name, folder in self.sites.items():
-                own = self.of_sites[name].overrides
-                given = settings_of_check(settings.check, own, own)
+                given = settings_of_check(settings.check, self.of_sites[name].overrides)
                 calls[name] = partial(settings.check, str(folder), **given)
             found, refused = checks.check_sites(self.sites, calls, settings.sites_root)
             for name, summary in found.items():
@@ -322,7 +319,7 @@ class BundleFederation(Observer):
         number = jobs.workers(len(names))
         # How much a site has to do, roughly.
         files = {name: 1 + sum(1 for _ in self.sites[name].rglob("*")) for name in names}
-        places = dealt_out(files, number) if number > 1 else dict.fromkeys(names, 0)
+        places = dealt_out(files, number)
         models = self.trained_alone
         clients, devices = {}, jobs.devices
         for name in names:
@@ -468,8 +465,7 @@ class BundleFederation(Observer):
         keys["strategies"] = [configuration_of(strategy) for strategy in self.strategies]
         if settings.check is None:
             keys["check"] = "$None"  # MONAI leaves out a plain null
-        if settings.guards is not None:
-            keys["guards"] = config_of(self.guards)
+        keys["guards"] = config_of(self.guards)
         config = {**self.config, "keys": keys}
         files = resuming.files_to_write(self.run_dir, self.digests, self.data)
         files[self.run_dir / resuming.SETTINGS] = json.dumps(config, indent=4, default=str).encode()
@@ -480,18 +476,19 @@ class BundleFederation(Observer):
 
     # ---- after the runs
 
-    def _concluded(self, found: Mapping[str, Any], stopped: bool) -> list[History]:
+    def _concluded(
+        self, found: Mapping[str, History], failed: Mapping[str, str], stopped: bool
+    ) -> list[History]:
         """Value these runs, and report them and those of previous strategies.
 
         Args:
-            found: name -> history of each of these runs, or how it failed.
+            found: name -> history of each of these runs.
+            failed: name -> reason of the others.
             stopped: whether a signal asked to stop.
         """
         from monai_fairfl.report import as_text, write_report_if_possible
 
-        results = {name: found[name] for name in self.names if name in found}
-        failed = {name: one.reason for name, one in results.items() if isinstance(one, Failed)}
-        histories = [one for one in results.values() if isinstance(one, History)]
+        histories = [found[name] for name in self.names if name in found]
         if stopped:
             logger.info("stopped; the same command with --resume True goes on")
         try:

@@ -115,14 +115,11 @@ def bundle_recipe(
             values_of_sites[site] = own
     of_all = {name: digests[name] for name in everybody.config}
     recipe = replace(recipe, files=of_all, sites=values_of_sites)
-    training: dict[str, Any] = {}
+    training: dict[str, Any] = {"local_epochs": everybody.local_epochs}
     if not recipe.values:
         # Which values decide what a model gives is not known: whatever was given may.
         by_site = {site: _given_values(additions) for site, additions in sites.items()}
-        training["overrides"] = _given_values(everybody.overrides)
-        training["overrides_of_sites"] = {site: own for site, own in by_site.items() if own}
-    training = {name: values for name, values in training.items() if values}
-    training["local_epochs"] = everybody.local_epochs
+        training |= {"overrides": _given_values(everybody.overrides), "overrides_of_sites": by_site}
     if full is not None:
         training["full_run"] = {"rounds": full.rounds, "local_epochs": full.local_epochs}
     return recipe.trained(**training), files

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.shipped import TRAIN
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.server.settings import (
     DATA,
     EVALUATION,
@@ -218,20 +217,3 @@ def federate_config(own: Mapping[str, Any]) -> dict[str, Any]:
     content["initialize"] = ["$check_config()"]
     content["run"] = ["$@federation.run()"]
     return content
-
-
-def recipe_file(bundle: Path, name: str) -> Path:
-    """The bundle's overlay of ``federate.json`` for a recipe: its length and configuration.
-
-    Raises:
-        ConfigError: naming the recipes that there are.
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> recipe_file(find_bundle("prostate_mri_segmentation"), "strong").name
-    'federate_strong.json'
-    """
-    file = bundle / "configs" / f"federate_{name}.json"
-    if not file.is_file():
-        known = sorted(each.stem[9:] for each in file.parent.glob("federate_*.json"))
-        raise ConfigError(f"{bundle} has no recipe {name!r}, only {known}")
-    return file

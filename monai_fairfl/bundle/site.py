@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -145,18 +144,16 @@ def bundle_client(
 def check_files(
     bundle_root: Path,
     dataset_dir: str | Path,
-    overrides: Mapping[str, Any],
+    values: Mapping[str, Any],
     cases: Sequence[CaseFiles] | None = None,
-    model: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Check a site's files as a federation does: by the ``check`` of ``federate.json``.
 
     Args:
         bundle_root: of the bundle; nothing is checked where it has no such key.
         dataset_dir: the site's images and labels.
-        overrides: of the training configuration.
+        values: of the training configuration.
         cases: of a data list, with absolute paths; ``None``: all that the site has.
-        model: values of the recipe of the model that is to see them.
 
     Raises:
         DataError: naming each file and fix.
@@ -166,28 +163,22 @@ def check_files(
     check = parser.get_parsed_content("check", default=None)
     if check is None:
         return
-    given = settings_of_check(check, overrides, model)
+    given = settings_of_check(check, values)
     if cases is not None:
         given["cases"] = cases
     check(str(dataset_dir), **given)
 
 
-def settings_of_check(
-    check: Callable[..., Any], overrides: Mapping[str, Any], model: Mapping[str, Any]
-) -> dict[str, Any]:
+def settings_of_check(check: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """What a check of a site's files must know of the training, and of the model that sees them.
 
     Args:
         check: the function.
-        overrides: of the training configuration; they win over the values of the model.
-        model: values with which it sees a slice.
+        values: of the training configuration.
     """
-    # A check of somebody else's may not take these.
-    seen = ("field_of_view", "size") if getattr(check, "func", check) is check_cases else ()
-    given: dict[str, Any] = {}
-    for names, values in ((seen, model), (OF_FILES, overrides)):
-        given |= {name: values[name] for name in names if values.get(name) is not None}
-    return given
+    # A check of somebody else's may not take the size.
+    names = [*OF_FILES, *["size"] * (getattr(check, "func", check) is check_cases)]
+    return {name: values[name] for name in names if values.get(name) is not None}
 
 
 def listed_cases(

@@ -101,7 +101,7 @@ def show_text(text: str) -> None:
 
 
 class RunsDisplay(Status):
-    """Shows how many runs are done and how long the others will take, on standard error.
+    """Shows how many rounds are done and how long the others will take, on standard error.
 
     It is one line on a terminal, and elsewhere one for each run and now and then one between. The
     time left is that of the rounds left, each as long as those so far in the mean.
@@ -118,7 +118,6 @@ class RunsDisplay(Status):
         # Rounds of each run that are done, and how many of these were before this began.
         self.done = {title: rounds[title] for title in done}
         self.before = self.printed = sum(self.done.values())
-        self.ended = len(done)
         self.began = time.monotonic()
 
     def round_done(self, title: str, done: int, outcome: str = "") -> None:
@@ -132,13 +131,12 @@ class RunsDisplay(Status):
         if title not in self.done:
             self.before += done
         self.done[title] = done
-        self.ended += bool(outcome)
         news = title + (outcome or f": round {done}/{self.rounds[title]}")
         done, total = sum(self.done.values()), sum(self.rounds.values())
         if self.before < done < total:
             seconds = (time.monotonic() - self.began) / (done - self.before) * (total - done)
-            news += f"; about {timedelta(seconds=max(1, round(seconds)))} left"
-        text = f"{self.ended}/{len(self.rounds)} runs, {news}"
+            news += f"; about {timedelta(seconds=round(seconds))} left"
+        text = f"{done}/{total} rounds, {news}"
         self.update(escape(text))
         if outcome or (not self.console.is_terminal and done - self.printed >= total / LINES):
             self.printed = done
@@ -170,7 +168,7 @@ def deal_out(
     most: int,
     done: Collection[str] = (),
     apart: bool = False,
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[dict[str, Any], dict[str, str], bool]:
     """Do all trainings, in their order as far as several are not done at a time, and show them.
 
     Of several, one that fails does not stop the others. A single one shows itself, unless a command
@@ -184,8 +182,8 @@ def deal_out(
         apart: whether a single one is treated as several are.
 
     Returns:
-        Title -> result of those that ended, in the order in which they did; and whether a signal
-        asked to stop.
+        Title -> result of those that ended, in the order in which they did; title -> reason of
+        those that failed; and whether a signal asked to stop.
 
     Raises:
         Exception: what a single training raised, or what others would meet, too.
@@ -199,11 +197,16 @@ def deal_out(
     rounds = {training.title: training.rounds for training in trainings}
     display = RunsDisplay(rounds, done) if apart or CONSOLE.get() else None
     found: dict[str, Any] = {}
+    failed: dict[str, str] = {}
 
     def ended(title: str, result: Any) -> None:
-        found[title] = result
+        outcome = ": done"
+        if isinstance(result, Failed):
+            failed[title] = result.reason
+            outcome = f" failed: {result.reason}"
+        else:
+            found[title] = result
         if display is not None and getattr(result, "finished", result) is not False:
-            outcome = f" failed: {result.reason}" if isinstance(result, Failed) else ": done"
             display.round_done(title, rounds[title], outcome)
 
     stopped = False
@@ -213,7 +216,7 @@ def deal_out(
             if pieces and not stopped:
                 shown = display.round_done if display else None
                 stopped = carry_out(pieces, number, devices, shown, ended)
-    return found, stopped
+    return found, failed, stopped
 
 
 def attempted(title: str, work: Work, turn: Turn) -> Any:
@@ -265,10 +268,10 @@ def run_trainings(
     Raises:
         FederationError: a signal stopped them.
     """
-    found, stopped = deal_out(trainings, jobs, most, done, apart=True)
+    found, failed, stopped = deal_out(trainings, jobs, most, done, apart=True)
     if stopped or False in found.values():
         raise errors.FederationError("stopped: the same command goes on after the last whole round")
-    return {title: result.reason for title, result in found.items() if isinstance(result, Failed)}
+    return failed
 
 
 def remove_spare(folder: Path) -> None:
@@ -294,8 +297,7 @@ def run_logged(folder: Path, run: Callable[[Turn], Sequence[History]], turn: Tur
         Exception: when the federation cannot go on; ``log.txt`` has the traceback.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "log.txt"
-    handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
+    handler = logging.FileHandler(folder / "log.txt", encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     of_package = logging.getLogger("monai_fairfl")
     of_package.addHandler(handler)

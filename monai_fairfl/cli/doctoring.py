@@ -23,7 +23,7 @@ from monai_fairfl.cli.choosing import FUNDUS, bundle_for
 from monai_fairfl.data import site_datalist
 from monai_fairfl.data.checks import overview
 from monai_fairfl.data.layouts import sites_at
-from monai_fairfl.errors import ConfigError, FairFLError
+from monai_fairfl.errors import FairFLError
 from monai_fairfl.transports.engines.site import SITE_FILE, Site
 from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import warnings_as_notes
@@ -50,13 +50,11 @@ def doctor(args: argparse.Namespace) -> Answer:
     """Carry out ``doctor``."""
     if args.flare_policy:
         return _flare_policy(args)
-    if args.write_lists is not None and args.folder is None:
-        raise ConfigError("--write-lists needs DATA, the folder of a hospital or of all")
     findings = [] if args.write_lists else [*_environment(), *_machine()]
     found: dict[str, Any] = {}
     lines = []
-    if args.folder:
-        folder = Path(args.folder).absolute()
+    if args.folder or args.write_lists:
+        folder = Path(args.folder or "").absolute()
         if (folder / SITE_FILE).is_file() or (folder / "startup").is_dir():
             findings.append(_own_settings(folder))
         else:
@@ -99,10 +97,8 @@ def _environment() -> Iterator[Finding]:
 def _machine() -> Iterator[Finding]:
     """Cores, GPU, free memory, and free disk of this folder, in which runs are written."""
     yield Finding("cores", OK, f"{usable_cores()} usable")
-    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    shown = [f"{gpu} {torch.cuda.get_device_name(gpu)}" for gpu in gpus]
-    found = "; ".join(shown) or "none; one needs the CUDA build of torch, and a driver"
-    yield Finding("GPU", OK if gpus else NOTE, found)
+    gpus = torch.cuda.device_count()
+    yield Finding("GPUs", OK if gpus else NOTE, f"{gpus}; they need a CUDA build of torch")
     for what, free, least, fix in (
         ("free memory", free_memory(), 1, "end other programs, or give --jobs 1 and --quick"),
         # Of a run's checkpoints, models and states.

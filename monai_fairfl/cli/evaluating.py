@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -21,15 +19,15 @@ from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.bundle.site import OF_FILES, check_files
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
 from monai_fairfl.cli.running import run_line, written_overlay
-from monai_fairfl.data.datalist import cases_of_list
-from monai_fairfl.data.layouts import FILES, find_cases, name_and_folder, sites_at
+from monai_fairfl.data.datalist import cases_of_list, write_datalist
+from monai_fairfl.data.layouts import find_cases, name_and_folder, sites_at
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
 from monai_fairfl.report.collect import find_runs, read_records
 from monai_fairfl.run.resuming import SETTINGS, recorded_config
 from monai_fairfl.utils.devices import best_device, require_device
-from monai_fairfl.utils.files import private_folder, write_atomically
+from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.workflow.recipes import overlay_of
 
@@ -84,18 +82,6 @@ def find_model(
     raise ConfigError(f"{model} was trained by {trained_by}: name its folder with --bundle")
 
 
-def training_words(recipe: ModelRecipe) -> str:
-    """How a model was trained; empty where it is not known.
-
-    >>> known = {"strategy": "FedCE", "seed": 0, "rounds": 3}
-    >>> training_words(ModelRecipe("Prostate", "1", {}, training=known))
-    'The model: FedCE, 3 rounds, seed 0'
-    """
-    if "rounds" not in recipe.training:
-        return ""
-    return "The model: {strategy}, {rounds} rounds, seed {seed}".format(**recipe.training)
-
-
 class Cases(NamedTuple):
     """Of a hospital: its data list, in words what that is, and its own values of the configuration.
 
@@ -116,24 +102,16 @@ def site_of_run(model: Path, site: str) -> Cases | None:
             config = recorded_config(folder)
         except ConfigError:  # of another program
             continue
-        own = (config.get("sites") or {}).get(site) or {}
+        own = config.get("sites", {}).get(site, {})
         datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
         if datalist.is_file() and (folder / SETTINGS).is_file():
-            images = (config.get("data") or {}).get(site)
-            split = f"the cases of the run, for images in {images}"
-            overrides = {**(config.get("overrides") or {}), **own}
+            overrides = {**config.get("overrides", {}), **own}
             values = {name: overrides[name] for name in OF_FILES if name in overrides}
-            return Cases(datalist, split, values)
+            return Cases(datalist, "the cases of the run", values)
     return None
 
 
 # --- its scores
-
-WHOLE_DICE = "val_mean_dice"
-"""Name of the mean Dice of all structures in MONAI's tables."""
-
-TITLES = {WHOLE_DICE: "Dice", "hd95": "HD95, mm"}
-"""Name of a score -> its column, where that is another one."""
 
 
 def evaluate(args: argparse.Namespace) -> Answer:
@@ -160,8 +138,8 @@ def evaluate(args: argparse.Namespace) -> Answer:
                 of_site = of_site._replace(values=values)
             tested[site] = of_site
             cases = cases_of_list(of_site.datalist, folder, ("testing",))
-            given = (of_site.values, cases, recipe.values)
-            calls[site] = partial(check_files, bundle, folder, *given)
+            given = {**recipe.values, **of_site.values}
+            calls[site] = partial(check_files, bundle, folder, given, cases)
         check_sites(folders, calls, data)
         training = configuration.train_config(bundle, {})
         brought = overlay_of(recipe, bundle, training)
@@ -182,21 +160,15 @@ def evaluate(args: argparse.Namespace) -> Answer:
         run_line(files, keys, out / LOG, args.verbose)
         found[site] = {"cases": scores_in(out / site), "split": split}
 
-    lines = [evaluation_text(found), training_words(recipe), f"Folder: {out}"]
     answer = to_json({"folder": str(out), "sites": found})
-    return Answer(answer, "\n".join(filter(None, lines)))
+    return Answer(answer, f"{evaluation_text(found)}\nFolder: {out}")
 
 
 def _all_cases(hospital: Path, lists: Path, site: str) -> Cases:
     """All cases of a hospital of which no run is known, in a new list."""
-    begin = name_and_folder(hospital)[1]
-    listed = []
-    for case in find_cases(hospital):
-        files = {name: os.path.relpath(case[name], begin) for name in FILES}
-        listed.append(case | files)
-    parts = {"training": [], "validation": [], "testing": listed}
+    parts = {"training": [], "validation": [], "testing": find_cases(hospital)}
     file = private_folder(lists) / f"{site}.json"
-    write_atomically(file, json.dumps(parts, indent=2).encode())
+    write_datalist(file, name_and_folder(hospital)[1], parts, {})
     split = "all cases: where the model was trained on some, their scores flatter it"
     return Cases(file, split, {})
 
@@ -239,8 +211,8 @@ def evaluation_text(found: Mapping[str, Mapping[str, Any]]) -> str:
     elm: all cases.
     """
     scored = [scores for entry in found.values() for scores in entry["cases"].values()]
-    known = {name for scores in scored for name in scores}
-    names = sorted(known, key=lambda name: (name != WHOLE_DICE, name))
+    # The Dice of all structures, val_mean_dice, comes first.
+    names = sorted({name for scores in scored for name in scores}, reverse=True)
     rows = []
     for site, entry in found.items():
         row = [site]
@@ -250,5 +222,5 @@ def evaluation_text(found: Mapping[str, Mapping[str, Any]]) -> str:
             row.append(f"{mean(values):.3f} ({len(values)})" if values else "–")
         rows.append(row)
     of_sites = [f"{site}: {entry['split']}." for site, entry in found.items()]
-    titles = ["hospital", *[f"{TITLES.get(name, name)} (cases)" for name in names]]
+    titles = ["hospital", *[f"{name} (cases)" for name in names]]
     return "\n".join([text_of_table(titles, rows), *of_sites])

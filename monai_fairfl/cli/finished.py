@@ -119,9 +119,6 @@ def _what_if(args: argparse.Namespace) -> Answer:
 
 # --- value
 
-TITLES = {"leave_one_out": "leave-one-out", "exact": "Shapley", "gtg": "Shapley (GTG)"}
-"""Method of a valuation -> its column."""
-
 
 def value(args: argparse.Namespace) -> Answer:
     """Carry out ``value``."""
@@ -157,11 +154,7 @@ def value(args: argparse.Namespace) -> Answer:
 
     found = {}
     for run in runs:
-        # Those of before, such as by all judges, stay in the folder.
-        made = [one for one in collect.read_valuations(run) if one["name"].startswith(kind.lower())]
-        made = [one for one in made if one["method"] in methods and one["data"] == "validation"]
-        made = [one for one in made if (one["judged_by"] == "others") == args.others_judge]
-        found[collect.read_records(run)[0]["name"]] = made
+        found[collect.read_records(run)[0]["name"]] = collect.read_valuations(run)
     lines = [_table(name, valuations) for name, valuations in found.items() if valuations]
     page = folder / "report.html"
     data = {"run": str(folder), "values": found, "report": str(page)}
@@ -179,4 +172,4 @@ def _table(name: str, valuations: Sequence[Mapping[str, Any]]) -> str:
                 cell += " ({:+.4f} to {:+.4f})".format(*interval)
             row.append(cell)
         rows.append(row)
-    return text_of_table([name, *[TITLES[one["method"]] for one in valuations]], rows)
+    return text_of_table([name, *[one["name"] for one in valuations]], rows)

@@ -15,7 +15,7 @@ from monai_fairfl.bundle.adaptation import adapt_model
 from monai_fairfl.bundle.configuration import INFERENCE, read_keys
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
 from monai_fairfl.cli.engines import export_job
-from monai_fairfl.cli.evaluating import find_model, model_file, site_of_run, training_words
+from monai_fairfl.cli.evaluating import find_model, model_file, site_of_run
 from monai_fairfl.cli.running import output_into, run_line, written_overlay
 from monai_fairfl.data.layouts import name_and_folder
 from monai_fairfl.errors import ConfigError
@@ -61,8 +61,8 @@ def infer(args: argparse.Namespace) -> Answer:
             code = int(ended.code or 0)
         for table in [*out.glob("volumes.json"), *out.glob("ratios.json")]:
             found = object_of_json(table.read_bytes())
-            lines = [answer_text(found), training_words(recipe), f"Folder: {out}"]
-            return Answer({"folder": str(out), **found}, "\n".join(filter(None, lines)), code)
+            text = f"{answer_text(found)}\nFolder: {out}"
+            return Answer({"folder": str(out), **found}, text, code)
         # Inference as others write it has no table.
         written = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != LOG]
         names = [str(path.relative_to(out)) for path in written]
@@ -72,9 +72,6 @@ def infer(args: argparse.Namespace) -> Answer:
 
 
 # --- adapt
-
-TITLES = {"score": "validation Dice", "test_score": "test Dice"}
-"""Closing measurement -> what it is called."""
 
 
 def adapt(args: argparse.Namespace) -> Answer:
@@ -87,11 +84,11 @@ def adapt(args: argparse.Namespace) -> Answer:
     name = name_and_folder(hospital)[0]
     out = out_folder(args.out, f"adapt-{name}", new=True)
     of_run = site_of_run(model, name)
-    datalist, split = out / "datalist.json", "a new one"
+    datalist = out / "datalist.json"
     if args.datalist is not None:
-        datalist, split = args.datalist.resolve(strict=True), "yours"
+        datalist = args.datalist.resolve(strict=True)
     elif of_run is not None:
-        datalist, split = of_run.datalist, of_run.split
+        datalist = of_run.datalist
     with emptied_unless_done(out), output_into(out / LOG, args.verbose):
         found = adapt_model(
             model,
@@ -105,18 +102,16 @@ def adapt(args: argparse.Namespace) -> Answer:
             overrides={} if of_run is None else of_run.values,
         )
     lines = []
-    for name, title in TITLES.items():
-        if name in found.before and name in found.after:
-            before, after = value_of(found.before[name]), value_of(found.after[name])
-            lines.append(f"{title}: {before:.3f}, adapted {after:.3f}")
-    gain = found.gain
+    for name, after in found["after"].items():
+        before = value_of(found["before"][name])
+        lines.append(f"{name}: {before:.3f}, adapted {value_of(after):.3f}")
+    gain = found["gain"]
     lines += [
         f"Mean gain on {gain.n} validation cases: {gain.value:+.3f} ± {gain.stderr or 0:.3f}",
-        f"Taken: {found.model}" if found.model else "Not taken: use the given model",
-        f"The split ({split}): {datalist}",
+        f"Taken: {found['model']}" if found["model"] else "Not taken: use the given model",
+        f"The split: {datalist}",
     ]
-    data = to_json(vars(found)) | {"model": found.model and str(found.model)}
-    return Answer(data, "\n".join(lines))
+    return Answer(to_json(found), "\n".join(lines))
 
 
 # --- export

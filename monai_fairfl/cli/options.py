@@ -45,17 +45,6 @@ def add(command: argparse._ActionsContainer, *names: str, **flags: str) -> None:
         command.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
 
 
-def natural(text: str) -> int:
-    """A whole number from 0.
-
-    >>> natural("3")
-    3
-    """
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0")
-    return int(text)
-
-
 def values_by_name(text: str) -> dict[str, Any]:
     """The values of an argument such as ``{'size': [128, 128]}``.
 
@@ -130,8 +119,8 @@ def demo(command: argparse.ArgumentParser) -> None:
     add(command, data_only="write the images into DIR, and train nothing")
     option = command.add_argument
     option("--kind", choices=("demo", "prostate", "fundus"), default="demo", help="of hospitals")
-    option("--seed", type=natural, default=0, help="of all that is random (default: 0)")
-    option("--size", type=natural, nargs="+", metavar="N", help="voxels X Y Z, or pixels N")
+    option("--seed", type=int, default=0, help="of all that is random (default: 0)")
+    option("--size", type=int, nargs="+", metavar="N", help="voxels X Y Z, or pixels N")
     add(command, "--out", "--verbose")
 
 
@@ -193,7 +182,7 @@ def train(command: argparse.ArgumentParser) -> None:
     option("--strategy", nargs="+", default=[], help=what)
     what = "the last mile: most epochs (default: 10) of each hospital's own at the end"
     how: dict[str, Any] = {"nargs": "?", "const": 10, "default": argparse.SUPPRESS, "help": what}
-    option("--adapt", dest="adapt_epochs", type=natural, metavar="EPOCHS", **how)
+    option("--adapt", dest="adapt_epochs", type=int, metavar="EPOCHS", **how)
     option("--engine", choices=("local", "flare", "flower"), default="local", help="its simulator")
     add(command, "--bundle", "--out", "--verbose")
     add_keys(command, "seed", "record_updates")
@@ -281,7 +270,7 @@ def adapt(command: argparse.ArgumentParser) -> None:
     add(command, "model")
     option = command.add_argument
     option("folder", metavar="HOSPITAL", help="one hospital's images with labels")
-    option("--epochs", type=natural, default=10, help="at most (default: 10)")
+    option("--epochs", type=int, default=10, help="at most (default: 10)")
     option("--rate", type=float, default=3e-4, help="learning rate (default: 0.0003)")
     option("--datalist", metavar="FILE", type=Path, help="(default: the run's, or a new one)")
     add(command, "--bundle", "--device", "--out", "--verbose")

@@ -19,7 +19,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from monai_fairfl import __version__
 from monai_fairfl.cli import options
@@ -112,20 +112,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json:
         print(json.dumps(answer.data))
     else:
+        from rich.console import Console
+        from rich.text import Text
+
+        styled = Text(answer.text)
+        for pattern, style in COLOURS.items():
+            styled.highlight_regex(pattern, style)
         # An error as text goes to standard error.
-        _show(answer.text, sys.stderr if error else sys.stdout)
+        Console(stderr=error is not None).print(styled, soft_wrap=True)
     return answer.code
-
-
-def _show(text: str, stream: TextIO) -> None:
-    """Print a text, in colours where the stream is a terminal that has some."""
-    from rich.console import Console
-    from rich.text import Text
-
-    styled = Text(text)
-    for pattern, style in COLOURS.items():
-        styled.highlight_regex(pattern, style)
-    Console(file=stream).print(styled, soft_wrap=True)
 
 
 # --- arguments

@@ -23,9 +23,9 @@ from typing import Any
 from rich.console import Console
 
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
-from monai_fairfl.bundle.settings import QUICK, recipe_file
+from monai_fairfl.bundle.settings import QUICK
 from monai_fairfl.bundle.trainings import CONSOLE
-from monai_fairfl.errors import FairFLError, in_words
+from monai_fairfl.errors import ConfigError, FairFLError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.utils.files import write_atomically
 
@@ -77,7 +77,10 @@ def chosen_files(args: argparse.Namespace, bundle: Path) -> list[str]:
     """
     files = [bundle / FEDERATE]
     if args.recipe is not None:
-        files.append(recipe_file(bundle, args.recipe))
+        files.append(bundle / "configs" / f"federate_{args.recipe}.json")
+        if not files[-1].is_file():
+            known = sorted(file.stem[9:] for file in files[-1].parent.glob("federate_*.json"))
+            raise ConfigError(f"{bundle} has no recipe {args.recipe!r}, only {known}")
     if args.quick:
         files.append(bundle / QUICK)
     if args.settings is not None:

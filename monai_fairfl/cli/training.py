@@ -22,6 +22,7 @@ from monai_fairfl.data import write_clinics, write_demo, write_sites
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs, read_records
+from monai_fairfl.utils.arguments import check_value
 
 
 def _line_of(args: argparse.Namespace, **keys: Any) -> tuple[list[str], dict[str, Any]]:
@@ -126,6 +127,7 @@ def demo(args: argparse.Namespace) -> Answer:
     size = args.size or default
     if len(size) != len(default) or min(size[:2]) < 12 or not min(size):
         raise ConfigError(f"--size is like {default}, 12 or more in plane, got {size}")
+    check_value("--seed", args.seed, "int", "[0, inf)")
     folder = out if args.data_only else out / "hospitals"
     settings: dict[str, Any] = {"seed": args.seed, "workers": os.cpu_count() or 1}
     if args.kind == "fundus":

@@ -50,7 +50,6 @@ def test_options_that_say_nothing_are_refused_and_nothing_is_written(
 ) -> None:
     out = tmp_path / "out"
     for words, named in (
-        (["doctor", "--write-lists"], "DATA"),
         (["demo", "--data-only", "--seed", "-1", "--out"], "-1"),
         (["demo", "--kind", "fundus", "--out"], "--data-only"),
         (["demo", "--data-only", "--size", "48", "0", "8", "--out"], "--size"),

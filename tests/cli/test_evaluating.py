@@ -170,17 +170,3 @@ def test_a_hospital_is_scored_with_the_values_that_it_trained_with(
         words = ["evaluate", tmp_path / "run", sites / site, "--out", tmp_path / site]
         found = cli.keys(*words)
         assert (found.get("channel"), found["stereo"]) == (channel, stereo)
-
-
-def test_the_model_of_a_fold_is_scored_with_the_cases_of_its_fold(
-    trained: Path, sites: Path, tmp_path: Path, cli: Commands
-) -> None:
-    fold = tmp_path / "cells" / "FedCE" / "seed-0-fold-1"
-    shutil.copytree(trained / "models", fold / "models")
-    shutil.copy(trained / "ledger.jsonl", fold)
-    (fold / "settings.json").write_text("{}")
-    file = fold / "datalists" / "elm.json"
-    parts = site_datalist(sites / "elm", file, folds=2, fold=1, seed=3)
-    words = [fold, sites / "elm", "--out"]
-    found = cli.json("evaluate", *words, tmp_path / "scores")
-    assert sorted(found["sites"]["elm"]["cases"]) == sorted(c["image"] for c in parts["testing"])

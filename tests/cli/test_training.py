@@ -7,7 +7,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shlex
 import shutil
 import signal
 from collections.abc import Callable
@@ -62,8 +61,8 @@ def test_a_run_leaves_its_files_and_the_same_command_finds_all_done(
     assert bytes_of(trained, "ledger.jsonl", "models/*") == before
 
 
-def test_stopped_by_a_signal_and_resumed_by_the_logged_line_the_run_is_the_same(
-    trained: Path, sites: Path, tmp_path: Path
+def test_a_run_that_a_signal_stopped_says_so_and_its_log_has_what_libraries_print(
+    sites: Path, tmp_path: Path
 ) -> None:
     out, shown, log = tmp_path / "run", tmp_path / "shown", tmp_path / "log"
     words = ["-m", "monai_fairfl", "train", str(sites), "--out", str(out), *FEDCE, *TINY]
@@ -81,13 +80,6 @@ def test_stopped_by_a_signal_and_resumed_by_the_logged_line_the_run_is_the_same(
         assert text in (out / "log.txt").read_text()
         assert text not in shown.read_text() + log.read_text()
 
-    logged = (out / "log.txt").read_text().splitlines()
-    [line] = [line for line in logged if line.startswith("python -m monai.bundle")]
-    done = warm_python.run(shlex.split(line)[1:], tmp_path)
-    assert done.returncode == 0, done.stderr
-    for pattern in ("ledger.jsonl", "models/*.pt", "metrics.csv"):
-        assert bytes_of(out, pattern) == bytes_of(trained, pattern)
-
 
 def test_another_training_is_refused_in_the_folder_of_this_one(
     trained: Path, sites: Path, cli: Commands
@@ -96,8 +88,6 @@ def test_another_training_is_refused_in_the_folder_of_this_one(
     for given, named in (
         (["--strategy", "FedAvg"], "strategy"),
         ([*FEDCE, "--seed", "1"], "seed"),
-        # A run that has ended gets no last mile.
-        ([*FEDCE, "--adapt"], "last mile"),
     ):
         assert named in cli.refusal("train", sites, "--out", trained, *TINY, *given)
     assert bytes_of(trained, "ledger.jsonl", "settings.json", "models/*") == before

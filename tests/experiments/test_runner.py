@@ -63,7 +63,7 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     assert all(len(values) == 2 for values in found[cell]["leave_one_out_error"].values())
     guards = [type(guard).__name__ for guard in DEFAULT]
     assert found[cell]["guards"] == {"names": guards, "client_rounds": 12, "touched": {}}
-    assert "1/1 runs, six_fundus FedCE-fold3: done" in capsys.readouterr().err
+    assert "2/2 rounds, six_fundus FedCE-fold3: done" in capsys.readouterr().err
     folder = tmp_path / "runs" / "six_fundus" / cell
     assert not (folder / "checkpoints").exists()
     assert not list(folder.glob("sites/*/state/*.pt"))
