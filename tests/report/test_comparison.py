@@ -75,14 +75,6 @@ def test_contributions_have_an_interval_over_seeds(tmp_path: Path) -> None:
     assert shown == pytest.approx((np.mean(values), *t_interval(values)))
 
 
-def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path: Path) -> None:
-    found = compare(tmp_path, seeds=(1,))
-    difference = gain_of(found, "FedCE")
-    gains = array_of(tmp_path, "FedCE", "elm") - array_of(tmp_path, "Standalone", "elm")
-    assert (difference["low"], difference["high"]) == pytest.approx(t_interval(gains[0]))
-    assert found["metrics"][found["main"]]["strategies"][0]["std"] is None
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_other_seeds_do_not_make_few_cases_certain(number: int, tmp_path: Path) -> None:
     def change(cell: Cell) -> None:

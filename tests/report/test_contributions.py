@@ -49,22 +49,6 @@ def test_a_hospital_has_the_number_of_the_last_round_that_drew_it(tmp_path: Path
         assert found["value"] == pytest.approx(by_round[last][site])
 
 
-def test_negative_contributions_have_no_share(tmp_path: Path) -> None:
-    sites = dict.fromkeys(("elm", "oak"), 0.8)
-    negative = {"elm": -0.1, "oak": -0.2}
-    run = train(tmp_path / "run", Given(dict.fromkeys(sites, 0.5), negative), sites)
-    report = write_report([run])
-    [name] = report["strategies"]
-    *_, own = run_of(report, name)["credit"].values()
-    assert own == {"elm": 0.0, "oak": 0.0}
-
-
-def test_fedavg_says_of_nobody_what_it_contributed(tmp_path: Path) -> None:
-    report = report_of(tmp_path, {"FedAvg": SCORES}, about=ABOUT)
-    assert hospital(report)["contribution"] is None
-    assert run_of(report, "FedAvg")["credit"]["Weight"]["elm"] == pytest.approx(0.1)
-
-
 def test_a_valuation_answers_for_fedavg_unless_the_run_went_on(tmp_path: Path) -> None:
     sites = {site: SCORES[site] for site in ("ash", "elm", "oak")}
     run = train(tmp_path / "run", FedAvg(), sites, 2, about=ABOUT)
@@ -72,6 +56,8 @@ def test_a_valuation_answers_for_fedavg_unless_the_run_went_on(tmp_path: Path) -
     valued(run, "new", model=read_ledger(run / "ledger.jsonl")[-1]["model"])
     report = write_report([run])
     assert [found["name"] for found in run_of(report, "FedAvg")["valuations"]] == ["new"]
+    # What FedAvg has of its own is its weights.
+    assert hospital(report)["contribution"] is None
     values = {site: hospital(report, site)["worth"] for site in sites}
     assert values["ash"] is None
     assert (values["elm"]["value"], values["oak"]["value"]) == (-0.1, 0.3)

@@ -139,10 +139,3 @@ def test_the_run_that_validates_best_is_shown_and_not_the_one_that_tests_best(
     assert report["decision"]["strategy"] == "FedAvg"
     means = {name: run["validation_mean"] for name, run in report["strategies"].items()}
     assert means == {"FedCE": 0.7, "FedAvg": 0.8}
-
-
-def test_a_hospital_that_left_early_has_no_score_of_the_newest_round(tmp_path: Path) -> None:
-    about = {"oak": {"away": [1, 2]}}
-    run = train(tmp_path / "run", FedAvg(), JOINED, rounds=4, stop=3, about=about)
-    sites = run_of(write_report([run]), "FedAvg")["sites"]
-    assert sites["elm"]["score"] is not None and sites["oak"]["score"] is None
