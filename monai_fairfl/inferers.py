@@ -126,16 +126,10 @@ class NeighbourSliceInferer(SliceInferer):
 
 
 def _shifted(volume: Tensor, offset: int, axis: int) -> Tensor:
-    """At each place the slice that lies ``offset`` further; the outermost ones are repeated.
-
-    Whole blocks are copied: ``index_select`` takes eight times as long on a last axis.
-    """
-    is_back = offset < 0
+    """At each place the slice that lies ``offset`` further; the outermost ones are repeated."""
     number = volume.shape[axis]
-    steps = min(abs(offset), number)
-    outermost = [volume.narrow(axis, 0 if is_back else number - 1, 1)] * steps
-    others = [volume.narrow(axis, 0 if is_back else steps, number - steps)]
-    return torch.cat(outermost + others if is_back else others + outermost, dim=axis)
+    places = torch.arange(offset, number + offset, device=volume.device).clamp(0, number - 1)
+    return volume.index_select(axis, places)
 
 
 class MirroredInferer(Inferer):

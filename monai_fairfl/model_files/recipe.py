@@ -92,10 +92,10 @@ class ModelRecipe:
     def of_site(self, site: str) -> ModelRecipe:
         """The recipe of a model that only this site uses."""
         own = self.sites.get(site, {})
+        # A part that follows from a value that the site has otherwise is another one there.
         parts = {}
         for section, part in self.parts.items():
-            # A part that follows from a value that the site has otherwise is another one there.
-            if not set(own) & set(part["values"]):
+            if own.keys().isdisjoint(part["values"]):
                 parts[section] = part
         return replace(self, values={**self.values, **own}, parts=parts, sites={})
 

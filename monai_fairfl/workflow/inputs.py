@@ -44,7 +44,6 @@ TAGS = (
 MODALITIES_WITHOUT_IMAGES = "AU DOC KO PLAN PR REG RTDOSE RTPLAN RTRECORD RTSTRUCT SEG SR".split()
 FEWEST_SLICES = 3  # below, it is a localiser
 TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wrong step does not
-SAME_POSITION = 0.01  # mm
 LEANING = 1e-4  # 1 less the cosine between the stack and the normal of its slices: 0.8 degrees
 # The axis of slices is the one of this many times the spacing of the others.
 FACTOR_OF_SLICES = 1.5
@@ -428,7 +427,7 @@ def _in_order(headers: Sequence[Any], modality: str) -> list[Any]:
     usual = np.median(steps, axis=0)
     deviations = np.linalg.norm(steps - usual, axis=1)
     step, worst = np.linalg.norm(usual), int(deviations.argmax())
-    if deviations[worst] > TOLERANCE * step or step < SAME_POSITION:
+    if deviations[worst] >= TOLERANCE * step:
         raise DataError(
             f"from {names[order[worst]]} to {names[order[worst + 1]]} are "
             f"{np.linalg.norm(steps[worst]):.4g} mm, between most others {step:.4g} mm: slices are "

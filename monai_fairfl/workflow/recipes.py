@@ -151,11 +151,15 @@ def digest_of(section: Any, without: Sequence[str] = ()) -> str:
     >>> digest_of({"_target_": "UNet", "_desc_": "small"}) == digest_of({"_target_": "UNet"})
     True
     """
-
-    def undescribed(part: dict[str, Any]) -> dict[str, Any]:
-        return {key: part[key] for key in part if key not in (DESCRIPTION, *without)}
-
-    plain = json.loads(json.dumps(section, default=str), object_hook=undescribed)
+    plain = json.loads(json.dumps(section, default=str))
+    parts = [plain]
+    for part in parts:
+        if isinstance(part, dict):
+            for key in (DESCRIPTION, *without):
+                part.pop(key, None)
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

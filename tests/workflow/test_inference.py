@@ -12,7 +12,6 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 highdicom = pytest.importorskip("highdicom")
 
@@ -89,17 +88,12 @@ def test_of_an_export_the_good_series_is_segmented_and_all_its_outputs_agree(
     np.testing.assert_array_equal(loaded(out / cases["copy"]["mask"])[0], mask)
     assert "dicom_seg" not in cases["copy"]
 
-    volume = mask.sum() * 0.8 * 0.6 * 3.6 / 1000
-    assert case["millilitres"] == pytest.approx(volume, abs=1e-3)
-    assert case["voxel_size_mm"] == pytest.approx([0.6, 0.8, 3.6], abs=1e-4)
-    assert case["slices_with_gland"] == mask.any(axis=(0, 1)).sum()
+    assert case["millilitres"] == pytest.approx(mask.sum() * 0.8 * 0.6 * 3.6 / 1000, abs=1e-3)
     assert case["series_instance_uid"] == sent[0].SeriesInstanceUID
     segmentation = highdicom.seg.segread(out / case["dicom_seg"])
     uids = [dataset.SOPInstanceUID for dataset in sent]
     frames = segmentation.get_pixels_by_source_instance(uids, combine_segments=False)[..., 0]
     np.testing.assert_array_equal(frames.transpose(2, 1, 0), mask)
-    with Image.open(out / case["overlay"]) as overlay:
-        assert overlay.mode == "RGB" and max(overlay.size) <= 960
     # Nothing else is left: no copy of an image.
     written = {case[key] for key in ("mask", "overlay", "dicom_seg")}
     written |= {cases["copy"][key] for key in ("mask", "overlay")}

@@ -32,8 +32,6 @@ RAS = np.diag([0.5, 0.5, 3.0, 1.0])
 OBLIQUE = np.array([[0.58, -0.2, 0.1, 11], [0.2, 0.6, -0.3, 37], [0.02, 0.3, 2.9, 4], [0, 0, 0, 1]])
 YELLOW = (255, 210, 0)
 BLUE = (0, 220, 255)
-SIDE = 960
-"""Pixels of an overlay's longer side."""
 
 
 def prediction(mask: np.ndarray, affine: np.ndarray = AFFINE, image: object = "a") -> MetaTensor:
@@ -191,8 +189,7 @@ def test_the_overlay_of_a_photograph_encloses_each_label_and_shows_its_colours(
     labels = np.zeros((40, 60))
     labels[5:25, 35:55] = 1
     labels[10:18, 40:48] = 2
-    photograph = Image.fromarray(colours).convert("P")
-    photograph.save(tmp_path / "eye.png")
+    Image.fromarray(colours).convert("P").save(tmp_path / "eye.png")
     pred = prediction(labels.T, image=tmp_path / "eye.png")
     case = output(SaveOverlayd, pred, tmp_path)
     with Image.open(tmp_path / case.results["overlay"]) as opened:
@@ -202,8 +199,3 @@ def test_the_overlay_of_a_photograph_encloses_each_label_and_shows_its_colours(
         inside = ndimage.binary_fill_holes(coloured(picture, colour))
         expected = large >= label
         assert inside[expected].all() and expected[inside].mean() > 0.9
-    plain = ~ndimage.binary_dilation(large > 0, iterations=3)
-    # The case's name is in the upper left corner.
-    plain[:20, :60] = False
-    shown = photograph.convert("RGB").resize((SIDE, 640), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(picture[plain], np.asarray(shown)[plain])

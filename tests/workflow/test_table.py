@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
-from monai.transforms import CenterScaleCrop
 
 from monai_fairfl.workflow import Case, CaseOutput, Cases, CheckBorderd
 
@@ -123,15 +122,6 @@ def box(*where: slice) -> torch.Tensor:
     return mask
 
 
-def test_the_field_is_that_which_the_network_saw(tmp_path: Path) -> None:
-    for side, share in ((20, 0.7), (21, 0.7), (33, 0.5), (8, 1.0), (7, 0.99)):
-        seen = CenterScaleCrop([share, 1.0])(torch.arange(side)[None, :, None])[0, :, 0]
-        for place, is_flagged in ((0, True), (1, False), (-2, False), (-1, True)):
-            mask = torch.zeros(1, side, 9, 4)
-            mask[0, int(seen[place]), 4, 1] = 1
-            assert len(flags_of(tmp_path, mask, share=share)) == is_flagged, (side, place)
-
-
 def test_a_mask_at_the_border_is_flagged(tmp_path: Path) -> None:
     middle = (slice(8, 12), slice(12, 16), slice(2, 4))
     assert flags_of(tmp_path, box(*middle)) == []
@@ -139,6 +129,8 @@ def test_a_mask_at_the_border_is_flagged(tmp_path: Path) -> None:
     assert "nothing" in problem
     for where in ((middle[0], slice(0, 16), middle[2]), (*middle[:2], slice(0, 4))):
         assert len(flags_of(tmp_path, box(*where))) == 1
+    # The network saw a part of the image.
+    assert len(flags_of(tmp_path, box(*middle), share=0.2)) == 1
     # One slice is no stack.
     assert flags_of(tmp_path, box(*middle)[..., 2:3]) == []
     disc = torch.zeros(1, 40, 30)
