@@ -307,9 +307,9 @@ class Study:
         }
         kind = arguments.pop("kind", None)
         if kind == "prostate":
-            write_sites(root, workers=2, **arguments)
+            write_sites(root, **arguments)
         elif kind is not None:
-            write_clinics(root, workers=2, **arguments)
+            write_clinics(root, **arguments)
         for prefix, number in empty_folders.items():
             for index in range(number):
                 (root / f"{prefix}{index + 1:02d}").mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +128,11 @@ def demo(args: argparse.Namespace) -> Answer:
         raise ConfigError(f"--size is like {default}, 12 or more in plane, got {size}")
     check_value("--seed", args.seed, "int", "[0, inf)")
     folder = out if args.data_only else out / "hospitals"
-    settings: dict[str, Any] = {"seed": args.seed, "workers": os.cpu_count() or 1}
     if args.kind == "fundus":
-        sites = write_clinics(folder, size=size[0], **settings)
+        sites = write_clinics(folder, seed=args.seed, size=size[0])
     else:
         write = write_demo if args.kind == "demo" else write_sites
-        sites = write(folder, size=tuple(size), **settings)
+        sites = write(folder, seed=args.seed, size=tuple(size))
     if args.data_only:
         return Answer({"folder": str(out), "sites": sites}, f"{out}: {', '.join(sites)}")
     options = vars(parsed(["train", str(folder), "--quick", "--bundle", PROSTATE])) | DEMO

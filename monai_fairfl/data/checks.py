@@ -8,7 +8,6 @@ Each file is read once and to its end.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 import warnings
@@ -21,6 +20,8 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
+import torch
+from monai.transforms import CenterScaleCrop, Resize
 
 from monai_fairfl.data import image_files as files
 from monai_fairfl.data import layouts
@@ -36,9 +37,9 @@ from monai_fairfl.utils.terminal import warnings_as_notes
 # Different values of a label volume, and of a mask that is a picture; an image has more.
 MOST_LABELS = 256
 MOST_LEVELS = 16
-# Grey levels of masks in JPEG, and the least share of what is labelled that the middle one has:
-# where it is an edge of the others, few pixels have it.
-USUAL_LEVELS = np.array([0, 128, 255])
+# Masks in JPEG have the levels 0, 128 and 255: what lies between these, and the least share of what
+# is labelled that the middle one has: where it is an edge of the others, few pixels have it.
+BETWEEN_LEVELS = (65, 192)
 LEAST_SHARE = 0.1
 # Numbers of classes are below; among them, 255 is what several tools write where nobody judged.
 HIGHEST_CLASS = 31
@@ -73,7 +74,6 @@ class FileFacts:
         channels: number of channels.
         digest: SHA-256 of the decoded pixels, the same for copies in another file format.
         affine: of a volume, 4 x 4, in mm.
-        is_oriented: whether a volume stores its orientation; without it, nibabel assumes one.
         labels: different values of a label.
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
@@ -86,11 +86,10 @@ class FileFacts:
     channels: int
     digest: str
     affine: np.ndarray | None = None
-    is_oriented: bool = True
-    labels: tuple[int, ...] = ()
+    labels: Sequence[int] = ()
     of_sides: float = 0.0
     seen: float = 1.0
-    lost: tuple[int, ...] = ()
+    lost: Sequence[int] = ()
     over_8_bits: bool = False
 
     def values_in(self, *bounds: Sequence[int]) -> list[int]:
@@ -136,22 +135,14 @@ class Summary(dict[str, Any]):
     """
 
     def __init__(
-        self, site: Path, found: Found, values: Values, cases: Sequence[CaseFacts]
+        self, site: StrPath, found: Found, values: Values, cases: Sequence[CaseFacts]
     ) -> None:
         name, self.folder = layouts.name_and_folder(site)
-        self.sound = cases
-        self.refused: dict[str, str] = {}
+        self.sound, self.refused = cases, dict[str, str]()
         self.problems, self.notes = list(found.problems), list[str]()
-        lines = []
-        for case in self.sound:
-            affine = case.image.affine
-            sizes = [] if affine is None else nib.affines.voxel_sizes(affine).round(4).tolist()
-            line: dict[str, Any] = {"image": os.path.relpath(case.image.path, self.folder)}
-            line |= {"shape": [*case.image.shape], "spacing": sizes}
-            lines.append(line | {"labels": [*case.label.labels], "is_labelled": case.is_labelled})
-        labels = sorted({label for case in self.sound for label in case.label.labels})
-        super().__init__(site=name, layout=found.layout, num_cases=len(lines))
-        self.update(labels=labels, names=found.labels, values=values, cases=lines)
+        labels = sorted({label for case in cases for label in case.label.labels})
+        super().__init__(site=name, layout=found.layout, num_cases=len(cases), labels=labels)
+        self |= {"names": found.labels, "values": values}
 
 
 # One file
@@ -186,23 +177,26 @@ def facts_of(
         raise DataError(f"{path} has label values such as {wrong[0]!s}; store whole numbers from 0")
     if is_lossy(path):
         # JPEG moves the values of a mask: each pixel has the nearest level, unless few have it.
-        nearest = np.abs(pixels[..., None].astype(int) - USUAL_LEVELS).argmin(-1)
+        nearest = np.digitize(pixels, BETWEEN_LEVELS)
         counts = np.bincount(nearest.ravel(), minlength=3)
         middle = 128 if counts[1] > LEAST_SHARE * counts[1:].sum() else 255
         pixels = np.array([0, middle, 255])[nearest]
     is_labelled = pixels > 0
     # The first and the last slice of a volume are no sides: volumes may end within an organ.
     sides = (is_labelled[0], is_labelled[-1], is_labelled[:, 0], is_labelled[:, -1])
-    labels = tuple(np.unique(pixels).astype(int).tolist())
+    labels = np.unique(pixels).astype(int).tolist()
     of_sides = float(np.concatenate([side.ravel() for side in sides]).mean())
     facts = replace(facts, labels=labels, of_sides=of_sides)
     if facts.affine is None or not is_labelled.any():
         return facts
-    central = pixels[np.ix_(*_field(facts.affine, pixels.shape, field_of_view))]
-    sampled = pixels[np.ix_(*_field(facts.affine, pixels.shape, field_of_view, size))]
-    lost = set(np.unique(pixels[is_labelled])) - set(np.unique(sampled))
-    seen = float((central > 0).sum() / is_labelled.sum())
-    return replace(facts, seen=seen, lost=tuple(sorted(map(int, lost))))
+    # What a network sees of axial slices, and at how many pixels.
+    axes = nib.io_orientation(facts.affine)[:, 0].astype(int)
+    volume = torch.from_numpy(pixels)[None]
+    central = CenterScaleCrop([field_of_view if axis < 2 else 1 for axis in axes])(volume)
+    pixels_of = [size[axis] if axis < len(size[:2]) else -1 for axis in axes]
+    sampled = Resize(pixels_of, mode="nearest-exact")(central)
+    lost = [label for label in labels if label > 0 and label not in sampled]
+    return replace(facts, seen=float((central > 0).sum() / is_labelled.sum()), lost=lost)
 
 
 def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
@@ -216,13 +210,11 @@ def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
         read = voxels.astype(np.float32)
     is_lost = ~np.isfinite(read)
     if is_lost.any():
-        fault = f"not finite or beyond 3.4e+38, such as {voxels[is_lost][0]:.3g}"
-        raise DataError(f"{path} has {is_lost.sum()} values {fault}; scale the image, or mend it")
+        fault = f"the value {voxels[is_lost][0]:.3g}, no finite number of 32 bits"
+        raise DataError(f"{path} has {fault}; scale the image, or mend it")
     channels = (*voxels.shape, 1)[3]
     # Adding 0 makes one zero of -0 and 0.
-    digest, is_oriented = _digest(read + 0), files.is_oriented(nifti)
-    facts = FileFacts(path, voxels.shape[:3], channels, digest, nifti.affine, is_oriented)
-    return facts, read
+    return FileFacts(path, voxels.shape[:3], channels, _digest(read + 0), nifti.affine), read
 
 
 def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
@@ -235,7 +227,7 @@ def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
         raise DataError(f"{path} has {colours} colours, as a photo has; draw it in grey levels")
     # A grey picture has one digest, whether it is stored in one channel or in three.
     levels = pixels if levels is None else levels
-    is_deep = not is_label and pixels.itemsize > 1
+    is_deep = pixels.itemsize > 1
     facts = FileFacts(path, pixels.shape[:2], channels, _digest(levels), over_8_bits=is_deep)
     return facts, levels
 
@@ -246,29 +238,6 @@ def _digest(pixels: np.ndarray) -> str:
         pixels = pixels.astype(np.float32)
     header = f"{pixels.shape}{pixels.dtype}".encode()
     return hashlib.sha256(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
-
-
-def _field(
-    affine: np.ndarray, shape: Sequence[int], share: float, size: Sequence[int] = ()
-) -> tuple[np.ndarray, ...]:
-    """The voxels of each axis that MONAI's ``CenterScaleCropd`` keeps of axial slices.
-
-    Args:
-        affine: of the volume.
-        shape: of the volume.
-        share: of each side of a slice.
-        size: only the voxels in the middle of so many pixels.
-
-    >>> [places.tolist() for places in _field(np.eye(4), (10, 4, 2), 0.5, (2, 2))]
-    [[4, 6], [1, 2], [0, 1]]
-    """
-    found = []
-    for axis, length in zip(nib.io_orientation(affine)[:, 0].astype(int), shape):
-        kept = math.ceil(length * share) if axis in (0, 1) else length
-        count = size[axis] if axis < min(2, len(size)) else kept
-        middles = (np.arange(count) + 0.5) * kept / count
-        found.append(length // 2 - kept // 2 + middles.astype(int))
-    return tuple(found)
 
 
 def _fault_of_place(image: Any, label: Any) -> str:
@@ -283,9 +252,7 @@ def _fault_of_place(image: Any, label: Any) -> str:
         shift = files.largest_shift(image.affine, place, shape, AFFINE_TOLERANCE)
     if shape != image.shape:
         return f"has shape {label.shape} but its image {image.shape}"
-    if shift == 0:
-        return ""
-    return f"lies up to {shift:.3g} mm from its image by their affines, above {AFFINE_TOLERANCE} mm"
+    return f"lies up to {shift:.3g} mm from its image, by their affines" if shift else ""
 
 
 def _faults(
@@ -303,8 +270,8 @@ def _faults(
     path, levels, listed = label.path, len(label.labels), few(label.labels)
     is_volume = label.affine is not None
     if fault := _fault_of_place(image, label):
-        fix = "resample it on the grid of its image if it lies right in a viewer"
-        yield f"{path} {fault}; {fix}, else export it again"
+        fix = "resample it on the grid of its image if it lies right, else export it again"
+        yield f"{path} {fault}; {fix}"
     if image.digest == label.digest:
         yield f"{path} has the very pixels of its image; put the label in its place"
     if structures and image.over_8_bits:
@@ -323,24 +290,18 @@ def _faults(
     # Several structures may fill a mask, such as the tissues of a brain.
     is_stated = bool(named) or is_by_hand
     if levels <= 2 and label.of_sides > MOST_OF_SIDES and (is_volume or not is_stated):
-        sides = f"{label.of_sides:.0%} of its sides"
-        yield f"{path} labels {sides}; give the background the value 0, and the organ 1"
-    lower = [name.lower() for name in structures]
-    others = [name for name in named if name.lower() not in (BACKGROUND, *lower)]
-    missing = set(lower).difference(map(str.lower, named))
-    is_other = missing == set(lower) or any(
-        one in name.lower() for one in missing for name in others
-    )
-    if structures and others and is_other and not is_by_hand:
-        names = " and ".join(structures)
+        yield f"{path} labels most of its sides; give the background the value 0, and the organ 1"
+    names = " and ".join(structures)
+    others = sorted({*named} - {BACKGROUND, *structures})
+    others = [name for name in others if not IGNORED.search(name)]
+    if others and {*structures} - {*named} and not is_by_hand:
         yield f"{path}: dataset.json names {few(others)}; call the structures {names} there"
     if is_stated:
         return
     if VOID in label.labels and any(0 < value <= HIGHEST_CLASS for value in label.labels):
         yield f"{path} has {listed}, and {VOID} is often void; name all in dataset.json"
     if structures and levels > 2:
-        fix = f"state {' and '.join(structures)} in dataset.json"
-        yield f"{path} has {levels} values, {listed}; {fix}"
+        yield f"{path} has the values {listed}; state {names} in dataset.json"
 
 
 def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: float) -> Iterator[str]:
@@ -359,27 +320,22 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
         counts = " or ".join(map(str, channels))
         yield f"images have {counts} channels, axis 3 of volumes; choose one, or convert them"
     if stereo := [image.path for image in photographs if pairs and is_pair(*image.shape[::-1])]:
-        taken = "taken for a stereo pair: only its left half is used, unless stereo is False"
-        yield f"{len(stereo)} photograph(s), {stereo[0]} first, {taken}"
-    if unoriented := [facts.path for facts in (*images, *labels) if not facts.is_oriented]:
-        # What nibabel assumes (NIfTI-1, method 1).
-        assumed = f"store no orientation ({few(unoriented)}), taken for LAS: left, front, head"
-        yield f"{len(unoriented)} volume(s) {assumed}; if that is wrong, {files.WRITE_AGAIN}"
+        taken = f"taken for stereo pairs ({few(stereo)}): the left half is used"
+        yield f"{len(stereo)} photograph(s) {taken}, unless stereo is False"
     if cut := sorted((label.seen, label.path) for label in labels if label.seen < LEAST_SEEN):
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
         fix = "set field_of_view to 1, or crop the volumes around the organ"
         yield f"{len(cut)} label(s) leave the {field_of_view:.0%} that is seen ({named}); {fix}"
     if lost := [label for label in labels if label.lost and label.seen]:
         named = few(f"{label.path}: {few(label.lost)}" for label in lost)
-        fault = f"have a structure that the network does not see ({named})"
-        yield f"{len(lost)} label(s) {fault}; set a larger size or field_of_view"
+        fault = f"{len(lost)} label(s) have a structure that the network does not see"
+        yield f"{fault} ({named}); set a larger size or field_of_view"
     # A structure without values is not labelled there, and empty masks have notes of their own.
     for name in sorted({name for case in cases for name in case.values}):
         drawn = [case for case in cases if case.is_labelled and name in case.values]
         without = [case.label.path for case in drawn if not case.label.values_in(case.values[name])]
         if without:
-            share = f"{len(drawn) - len(without)} of {len(drawn)}"
-            absent = f"{name} in {share} masks: elsewhere ({few(without)}) it counts as absent"
+            absent = f"{name} counts as absent in {len(without)} masks ({few(without)})"
             yield f"{absent}; if nobody drew it, list these by hand, with values without {name}"
 
 
@@ -423,9 +379,7 @@ def check_cases(
 
     Returns:
         For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``names`` (what
-        labels mean by a ``dataset.json``), ``values`` (of structures that were asked for), and
-        ``cases`` with ``image``, ``shape`` (voxels, or rows and columns), ``spacing`` (mm, of
-        volumes), ``labels`` and ``is_labelled`` of each.
+        labels mean by a ``dataset.json``) and ``values`` (of structures that were asked for).
 
     Raises:
         DataError: with the number of problems, and the first three.
@@ -438,13 +392,12 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    site = Path(site_dir)
     if cases is None:
-        found = layouts.recognise(site)
+        found = layouts.recognise(site_dir)
     else:
-        found = Found("data list", cases, labels=layouts.described_labels(site))
-    known = values_of(structures, found, values, site) if structures or values else {}
-    organs = {name: bounds for name, bounds in found.labels.items() if name.lower() != BACKGROUND}
+        found = Found("data list", cases, labels=layouts.described_labels(site_dir))
+    known = values_of(structures, found, values, site_dir) if structures or values else {}
+    organs = {name: bounds for name, bounds in found.labels.items() if name != BACKGROUND}
 
     def look(case: CaseFiles) -> CaseFacts | str:
         facts = []
@@ -469,18 +422,19 @@ def check_cases(
 
     with ThreadPoolExecutor(files.WORKERS) as pool:
         looks = list(pool.map(look, found.cases))
-    summary = Summary(site, found, known, [one for one in looks if not isinstance(one, str)])
+    summary = Summary(site_dir, found, known, [one for one in looks if not isinstance(one, str)])
     for case, fault in zip(found.cases, looks):
         if isinstance(fault, str):
             summary.problems.append(fault)
             summary.refused |= {os.path.abspath(case[name]): fault for name in layouts.FILES}
     notes = [*_notes_on_cases(summary.sound, bool(structures) and stereo is None, field_of_view)]
-    empty = [line["image"] for line in summary["cases"] if not line["is_labelled"]]
+    empty = [case.label.path for case in summary.sound if not case.is_labelled]
     if cases is None and empty and len(empty) == len(looks):
-        summary.problems.append(f"{site}: all {len(empty)} labels are empty; export the right ones")
+        fault = f"all {len(empty)} labels are empty; export the right ones"
+        summary.problems.append(f"{site_dir}: {fault}")
     if empty:
         notes.append(f"{len(empty)} label(s) are empty, and kept ({few(empty)})")
-    summary.notes += [f"{site}: {note}" for note in notes]
+    summary.notes += [f"{site_dir}: {note}" for note in notes]
     if must and summary.problems:
         first = layouts.all_named(summary.problems, 3, separator="\n- ")
         raise DataError(f"{site_dir}: {len(summary.problems)} problem(s)\n- {first}")
@@ -531,7 +485,7 @@ def _named(summary: Mapping[str, Any], labels: Sequence[int]) -> list[str]:
     found = []
     for label in labels:
         within = [name for name, (low, high) in summary["names"].items() if low <= label <= high]
-        names = [name for name in within if name.lower() != BACKGROUND]
+        names = [name for name in within if name != BACKGROUND]
         found.append(f"{label} ({', '.join(names)})" if names else str(label))
     return found
 
@@ -571,7 +525,7 @@ def overview(
     problems: list[str] = []
     summaries: dict[str, Summary] = {}
     for name, path in sites.items():
-        summary = Summary(Path(path), Found("–"), {}, ())
+        summary = Summary(path, Found("–"), {}, ())
         datalist: dict[str, list[CaseFiles]] = {}
         try:
             summary = check_cases(path, structures, must=False)
@@ -626,7 +580,6 @@ def sorted_out(roots: Iterable[Path], summaries: Iterable[Summary]) -> dict[str,
         cases.
     """
     used: set[str] = set()
-    present: set[str] = set()
     reasons: dict[str, str] = {}
     for summary in summaries:
         reasons |= summary.refused
@@ -634,38 +587,29 @@ def sorted_out(roots: Iterable[Path], summaries: Iterable[Summary]) -> dict[str,
             used |= {case.image.path, case.label.path}
 
     errors: list[OSError] = []
-    for root in roots:
-        present.update(os.path.abspath(path) for path in files_under(root, errors.append))
+    found = {os.path.abspath(path) for root in roots for path in files_under(root, errors.append)}
     closed = {os.path.abspath(error.filename) for error in errors}
-    present |= closed
     reasons |= dict.fromkeys(closed, "this account may not read it; change the permissions")
     otherwise = f"it belongs to no case of a site; convert DICOM {layouts.CONVERT_DICOM}"
-    return files.sort_files(present, used, reasons, otherwise)
+    return files.sort_files(found | closed, used, reasons, otherwise)
 
 
-TITLES = ("Site", "Layout", "Cases", "Size", "Spacing, mm", "Labels", "Empty", "Split")
+TITLES = ("Site", "Layout", "Cases", "Size", "Spacing, mm", "Labels", "Split")
 
 
-def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Sites side by side, for a terminal.
-
-    >>> case = {"shape": [4, 6], "spacing": [], "is_labelled": True}
-    >>> site = {"layout": "folders", "num_cases": 1, "labels": [0, 255], "cases": [case]}
-    >>> site |= {"names": {}, "values": {}}
-    >>> as_table({"elm": site}).splitlines()[-1].split()
-    ['elm', 'folders', '1', '4', 'x', '6', '0,', '255', '0', '–']
-    """
+def as_table(summaries: Mapping[str, Summary]) -> str:
+    """Sites side by side, for a terminal."""
     rows = []
     for site, summary in summaries.items():
-        cases = summary["cases"]
-        shapes = _range([case["shape"] for case in cases])
-        spacings = _range([case["spacing"] for case in cases if case["spacing"]])
+        images = [case.image for case in summary.sound]
+        affines = [image.affine for image in images if image.affine is not None]
+        spacings = [nib.affines.voxel_sizes(affine).round(4).tolist() for affine in affines]
+        row = [site, summary["layout"], str(summary["num_cases"])]
+        row += [_range([image.shape for image in images]), _range(spacings)]
         lines = [layouts.all_named(_named(summary, summary["labels"]), 8, ", ")]
         lines += [f"{name} {low}-{high}" for name, (low, high) in summary["values"].items()]
-        num_empty = sum(not case["is_labelled"] for case in cases)
         sizes = "/".join(str(summary[part]) for part in layouts.PARTS if part in summary)
-        row = [site, summary["layout"], str(summary["num_cases"]), shapes, spacings]
-        rows.append([*row, "\n".join(lines), str(num_empty), sizes or "–"])
+        rows.append([*row, "\n".join(lines), sizes or "–"])
     return text_of_table(TITLES, rows)
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,8 @@ def site_datalist(
         raise DataError(layouts.all_named(found.problems))
     bound = inspect.signature(split_cases).bind([], **split)
     bound.apply_defaults()
-    # Tuples become lists, as they are when a list is read.
-    record = json.loads(json.dumps({**bound.kwargs, "patients": None}))
+    # A list, as it is when a data list is read.
+    record = bound.kwargs | {"fractions": list(bound.kwargs["fractions"])}
     del record["patients"]
     folder = layouts.name_and_folder(dataset_dir)[1]
     known = values_of(structures, found, values, dataset_dir) if structures or values else {}
@@ -111,8 +112,7 @@ def site_datalist(
     else:
         source = Path(str(file))
         parts, stored = _read(source, folder)
-        # A list of another version may record fewer of them.
-        if record | stored != record:
+        if stored and stored != record:
             fault = f"{file} was made with {stored}, not with {record}"
             raise DataError(f"{fault}. Give these arguments again, or delete it to split anew.")
         if missing := layouts.missing_files(layouts.all_cases(parts)):
@@ -158,8 +158,7 @@ def listed_datalist(
 
     A list of the bundle may be common to all sites: of its cases, those that the site has count.
     Where it has none of them, its folder is looked at, see ``docs/data.md``. Cases whose images lie
-    in one folder are of one patient, where there are three such folders or more and one of them
-    holds several images.
+    in one folder are of one patient, where there are three such folders or more.
 
     Args:
         training: cases with the files ``image`` and ``label``, as the bundle lists them.
@@ -191,19 +190,19 @@ def listed_datalist(
     folder = Path(os.path.abspath(dataset_dir))
     parts: Parts = {"training": [], "validation": []}
     for part, listed in zip(parts, (training, validation)):
-        if not are_cases(listed):
+        try:
+            for item in listed:
+                case = {**item, **{name: os.path.abspath(item[name]) for name in FILES}}
+                if not layouts.missing_files([case]):
+                    parts[part].append(case)
+        except (TypeError, KeyError) as error:
             fault = f"{folder}: the bundle's {part} list is not one of cases with image and label"
-            raise DataError(f"{fault}. Leave datalist out of the overlay")
-        for item in listed:
-            files = {name: os.path.abspath(item[name]) for name in FILES}
-            if all(map(os.path.isfile, files.values())):
-                parts[part].append({**item, **files})
+            raise DataError(f"{fault}. Leave datalist out of the overlay") from error
     cases = {case["image"]: case for case in layouts.all_cases(parts)}
     if cases:
         patients = {image: os.path.dirname(image) for image in cases}
-        images_of = Counter(patients.values())
         # Of fewer folders, no split could hold the patients apart.
-        if len(images_of) < 3 or max(images_of.values()) == 1:
+        if len({*patients.values()}) < 3:
             patients = {}
         own_parts = None if by_position else parts
         found = Found("data list", sorted(cases.values(), key=BY_IMAGE), own_parts, patients)
@@ -214,18 +213,6 @@ def listed_datalist(
             fault = f"{folder}: none of the cases of the bundle's lists is there"
             raise DataError(f"{fault}. {error}") from error
     return site_datalist(folder, file, found=found, validation=share, **split)
-
-
-def are_cases(items: Any) -> bool:
-    """Whether these are cases with the files ``image`` and ``label``; an empty list is one of them.
-
-    >>> are_cases([{"image": "a.nii.gz", "label": "b.nii.gz"}]), are_cases([{"image": ["a", "b"]}])
-    (True, False)
-    """
-    try:
-        return all(isinstance(item[name], (str, os.PathLike)) for item in items for name in FILES)
-    except (TypeError, KeyError, IndexError):
-        return False
 
 
 # The file
@@ -247,12 +234,11 @@ def write_datalist(file: Path, folder: Path, parts: Parts, record: Mapping[str, 
         ]
     content["split"] = dict(record)
     file.parent.mkdir(parents=True, exist_ok=True)
-    # The process is in the name, because clients in several processes may share a list.
-    partial = Path(f"{file}.{os.getpid()}.part")
-    # It names cases, as a hospital's files do: for its owner alone.
-    partial.touch(mode=0o600)
-    partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
-    os.replace(partial, file)
+    # It has a name of its own, because clients in several processes may share a list. The list
+    # names cases, as a hospital's files do: it is for its owner alone, as such files are.
+    with NamedTemporaryFile("w", dir=file.parent, suffix=".part", delete=False) as partial:
+        json.dump(content, partial, indent=2)
+    os.replace(partial.name, file)
 
 
 def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
@@ -268,9 +254,7 @@ def _read(file: Path, folder: Path) -> tuple[Parts, dict[str, Any]]:
                 if "values" in case:
                     values_of((), Found(), case["values"], file)
         return parts, content.get("split") or {}
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         fix = 'Give training, validation and testing, each a list of {"image": path, "label": path}'
         raise DataError(f"{file} is no data list ({error!r}). {fix}, or delete it.") from error
 
@@ -325,7 +309,7 @@ def values_of(
     above the background. No mask is read.
 
     Args:
-        structures: names, the outermost first, in any case of letters.
+        structures: names in small letters, the outermost first.
         found: the site's cases, and what each value means.
         given: structure -> lowest and highest value.
         site: for errors.
@@ -334,7 +318,7 @@ def values_of(
         DataError: a name that is no structure, no interval of whole pixel values, or an interval
             that does not hold that of the structure within.
 
-    >>> labels = {"background": [0, 0], "Disc": [1, 2], "Cup": [2, 2]}
+    >>> labels = {"background": [0, 0], "disc": [1, 2], "cup": [2, 2]}
     >>> values_of(["disc", "cup"], Found(labels=labels))
     {'disc': [1, 2], 'cup': [2, 2]}
     >>> values_of(["disc", "cup"], Found(cases=[{"label": "7.png"}]))
@@ -342,8 +326,7 @@ def values_of(
     """
     values = dict(given or {})
     if not values:
-        stated = {name.lower(): bounds for name, bounds in found.labels.items()}
-        values = {name: stated[name.lower()] for name in structures if name.lower() in stated}
+        values = {name: found.labels[name] for name in structures if name in found.labels}
     if structures and not values:
         has_noise = any(is_lossy(case["label"]) for case in found.cases)
         values = {structures[0]: ABOVE_NOISE if has_noise else ABOVE_BACKGROUND}
@@ -409,33 +392,30 @@ def split_cases(
     groups = _by_patient(cases, patients or {})
     n = len(groups)
     has_tests = folds is not None or list(fractions[2:]) != [0]
-    least = 2 + has_tests
-    if n < least:
-        raise DataError(f"{n} patient(s) cannot be split. Add cases; {least} is the least.")
+    if folds is None:
+        is_possible = len(fractions) == 3 and min(*fractions[:2]) > 0 <= fractions[2] and fold == 0
+        is_possible = is_possible and abs(sum(fractions) - 1) <= 1e-6
+    else:
+        is_possible = 2 <= folds <= n and 0 <= fold < folds and 0 < validation < 1
+    if not is_possible:
+        given = f"fractions={tuple(fractions)}, folds={folds}, fold={fold}, validation={validation}"
+        fix = "give three shares that sum to 1, of which only the last one, of testing, may be 0"
+        fix += f"; or 2 to {n} folds, a fold from 0 to below that, and a validation share below 1"
+        raise DataError(f"{given} of {n} patients: {fix}")
     np.random.default_rng(seed).shuffle(groups)
     if folds is None:
-        if fold:
-            raise DataError(f"fold {fold} needs the number of folds: give folds (split_folds)")
-        are_shares = len(fractions) == 3 and min(fractions[:2]) > 0 and fractions[2] >= 0
-        if not are_shares or abs(sum(fractions) - 1) > 1e-6:
-            fix = "give three shares that sum to 1; only the last one, of testing, may be 0"
-            raise DataError(f"fractions={tuple(fractions)}: {fix}")
         # One group must remain for validation and one for testing.
         num_training = min(max(1, round(fractions[0] * n)), n - 1 - has_tests)
         num_validating = max(1, round(fractions[1] * n)) if has_tests else n
         first_testing = min(num_training + num_validating, n - has_tests)
-        training, testing = groups[:num_training], groups[first_testing:]
+        training, testing = groups[: max(0, num_training)], groups[first_testing:]
         validating = groups[num_training:first_testing]
     else:
-        if not (2 <= folds <= n and 0 <= fold < folds and 0 < validation < 1):
-            given = f"folds={folds}, fold={fold}, validation={validation}, {n} patients"
-            fix = f"give 2 to {n} folds, a fold from 0 to below that, and a share such as 0.2"
-            raise DataError(f"{given}: {fix}")
         testing = groups[fold::folds]
         others = [group for index, group in enumerate(groups) if index % folds != fold]
         validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
-        if not training:
-            raise DataError(f"{n} patients in {folds} folds leave none to train on: add cases")
+    if not training:
+        raise DataError(f"{n} patient(s) leave none to train on. Add cases.")
     parts = zip(PARTS, (training, validating, testing), strict=True)
     return {part: sorted(sum(members, []), key=BY_IMAGE) for part, members in parts}
 
@@ -484,11 +464,13 @@ def warn_of_shared(parts: Parts, patients: Mapping[str, str], source: Path) -> N
 
     A case that has no patient is a patient of its own.
     """
-    parts_of: dict[str, list[str]] = {}
+    part_of: dict[str, str] = {}
+    shared = []
     for part, cases in parts.items():
         for patient in sorted({patients.get(case["image"], case["image"]) for case in cases}):
-            parts_of.setdefault(patient, []).append(part)
-    shared = [f"{who} is in {' and '.join(of)}" for who, of in parts_of.items() if len(of) > 1]
+            if patient in part_of:
+                shared.append(f"{patient} is in {part_of[patient]} and {part}")
+            part_of[patient] = part
     if shared:
         fault = f"{source}: a test sees who was trained: {layouts.all_named(shared, 5)}"
         warnings.warn(f"{fault}. Keep a patient in one part.", DataWarning, stacklevel=3)

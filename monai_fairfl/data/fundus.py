@@ -11,9 +11,17 @@ import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.networks.layers import gaussian_1d
-from monai.transforms import Crop, Cropd, MapTransform, Randomizable, Resized
+from monai.transforms import (
+    Crop,
+    Cropd,
+    MapTransform,
+    Randomizable,
+    Resized,
+    generate_spatial_bounding_box,
+)
 from monai.utils import ensure_tuple_rep
 from scipy import sparse
+from scipy.ndimage import correlate1d
 from torch.nn.functional import interpolate
 
 from monai_fairfl.data.transforms import Case, Data, EachKeyd
@@ -124,7 +132,7 @@ class RandDiscCropd(Randomizable, MapTransform):
         jitter: of the centre, in disc sizes.
 
     Raises:
-        ConfigError: the label is none of the keys, or a square would cut the disc.
+        ConfigError: a square would cut the disc.
 
     >>> import torch
     >>> label = torch.zeros(1, 64, 64)
@@ -144,14 +152,12 @@ class RandDiscCropd(Randomizable, MapTransform):
         jitter: float = 0.2,
     ) -> None:
         MapTransform.__init__(self, keys)
-        if label_key not in self.keys:
-            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
         if not 1 <= margin[0] <= margin[1]:
             raise ConfigError(f"margin must be a range (low, high) from 1, got {tuple(margin)}")
         self.label_key = label_key
         self.size = tuple(size)
         self.prob = prob
-        self.margin = (margin[0], margin[1])
+        self.margin = margin
         self.jitter = jitter
 
     def __call__(self, data: Data) -> Case:
@@ -192,11 +198,7 @@ def square_around(
     """
     if not mask.any():
         return None
-    # The first and the last column and row of the box.
-    box = []
-    for axis in (1, 0):
-        occupied = torch.nonzero(mask.any(axis)).flatten()
-        box.append((int(occupied[0]), int(occupied[-1]) + 1))
+    box = list(zip(*generate_spatial_bounding_box(mask[None])))
     longer_side = max(end - begin for begin, end in box)
     square = []
     for (begin, end), size, axis_shift in zip(box, mask.shape, shift):
@@ -260,21 +262,12 @@ class SmoothResized(Resized):
 @lru_cache(maxsize=128)
 def _matrix(length: int, size: int) -> sparse.csr_matrix:
     """Smoothing and interpolation of ``length`` pixels to ``size``: (size, length)."""
-    # Linear interpolation: each new pixel lies between two pixels, which have its two weights.
-    index = torch.arange(length, dtype=torch.float64)[None, None]
-    position = interpolate(index, size=size, mode="linear")[0, 0].numpy()
-    left = np.minimum(position.astype(int), max(length - 2, 0))
-    right = np.minimum(left + 1, length - 1)
-    weights = np.concatenate([1 - (position - left), position - left])
-    rows = np.tile(np.arange(size), 2)
-    columns = np.concatenate([left, right])
-    matrix = sparse.csr_matrix((weights, (rows, columns)), shape=(size, length))
+    # What becomes of each pixel by itself: it lies between two new ones, which share it.
+    pixels = torch.eye(length, dtype=torch.float64)[None]
+    matrix = interpolate(pixels, size=size, mode="linear")[0].T.numpy()
     if size < length:
-        # Smoothing comes first: a band matrix with the Gaussian on its diagonals.
+        # Smoothing comes first.
         sigma = (length / size - 1) / 2
         kernel = gaussian_1d(torch.tensor(sigma)).double().numpy()
-        offsets = np.arange(len(kernel)) - len(kernel) // 2
-        inside = abs(offsets) < length
-        smoothing = sparse.diags(kernel[inside], offsets[inside], shape=(length, length))
-        matrix = matrix @ smoothing
+        matrix = correlate1d(matrix, kernel, mode="constant")
     return sparse.csr_matrix(matrix, dtype=np.float32)

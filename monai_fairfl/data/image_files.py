@@ -32,6 +32,7 @@ HEADER_TOLERANCE = 0.1
 ROUNDED_ROTATION = 2e-3
 # The size of its header, with which a file of NIfTI-2 begins; either byte may come first.
 NIFTI_2 = (540).to_bytes(4, "little")
+COPY_AGAIN = "copy it again, restore it or what it links to, or change the permissions"
 WRITE_AGAIN = "write it again (nibabel: Nifti1Image(voxels, affine))"
 
 # A kind that is read here, and one that is not.
@@ -113,12 +114,8 @@ def kind_of_image(path: Path) -> str:
             start = file.read(132)
     except OSError:
         return "DICOM" if is_open else ""
-    # Scanners and archives leave the prefix out. The first element is then one of group 0002 or
-    # 0008, with its type in two capitals or its even length, in bytes, behind its number.
-    length = int.from_bytes(start[4:8], "little")
-    has_type = start[4:6].isalpha() and start[4:6].isupper()
-    is_element = has_type or (length % 2 == 0 and length < 256)
-    begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and is_element and len(start) == 132
+    # Scanners and archives leave the prefix out: the first element is of group 0002 or 0008.
+    begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and len(start) == 132
     return "DICOM" if start[128:] == b"DICM" or (begins_so and is_open) else ""
 
 
@@ -141,13 +138,11 @@ def sort_files(
     {'used': 1, 'refused': {'b.nii': 'it has no mask'}, 'not_images': 1}
     """
     present = set(files)
-    unused = present - used
-    refused = {}
-    for path in sorted(unused):
-        if path in reasons or kind_of_image(Path(path)):
-            refused[path] = reasons.get(path, otherwise)
-    num_used, num_others = len(present & used), len(unused) - len(refused)
-    return {"used": num_used, "refused": refused, "not_images": num_others}
+    unused = sorted(present - used)
+    images = [path for path in unused if path in reasons or kind_of_image(Path(path))]
+    refused = {path: reasons.get(path, otherwise) for path in images}
+    others = len(unused) - len(refused)
+    return {"used": len(present & used), "refused": refused, "not_images": others}
 
 
 def count_of_files(files: Mapping[str, Any]) -> str:
@@ -157,8 +152,8 @@ def count_of_files(files: Mapping[str, Any]) -> str:
     '11 file(s): 8 used, 1 image(s) refused, 2 not an image'
     """
     used, refused, others = files["used"], len(files["refused"]), files["not_images"]
-    all_files = f"{used + refused + others} file(s)"
-    return f"{all_files}: {used} used, {refused} image(s) refused, {others} not an image"
+    total = used + refused + others
+    return f"{total} file(s): {used} used, {refused} image(s) refused, {others} not an image"
 
 
 def files_under(
@@ -219,7 +214,7 @@ def read_picture(path: str | Path) -> np.ndarray:
     except DataError:
         raise
     except Exception as error:
-        raise _unreadable(path, "a picture", error) from error
+        raise DataError(f"{path} cannot be read as a picture ({error}); {COPY_AGAIN}") from error
     if pages > 1:
         raise DataError(f"{path} has {pages} pages; store one image in each file")
     return pixels
@@ -250,28 +245,7 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     except DataError:
         raise
     except Exception as error:
-        raise _unreadable(path, "NIfTI", error) from error
-
-
-def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
-    """The error for a file that a reader refuses, with the fix.
-
-    Readers raise exceptions of many kinds, and do not tell a damaged file from one that is not
-    there or may not be read.
-
-    Args:
-        path: of the file.
-        kind: as what it was read.
-        error: of the reader.
-    """
-    if not Path(path).exists():
-        # Of a link, what it leads to.
-        fault = f"does not exist; restore it, {os.path.realpath(path)}, or mend what names it"
-    elif isinstance(error, PermissionError):
-        fault = "cannot be read, because this account may not read it; change the permissions"
-    else:
-        fault = f"cannot be read as {kind} ({error}), so it may be damaged; copy it again"
-    return DataError(f"{path} {fault}")
+        raise DataError(f"{path} cannot be read as NIfTI ({error}); {COPY_AGAIN}") from error
 
 
 def header_fault(nifti: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -339,10 +338,6 @@ def _listed_cases(entries: Any, bases: Sequence[Path], file: Path) -> list[CaseF
 def _of_dataset_json(folder: Path) -> Found | None:
     file = folder / "dataset.json"
     if not file.exists():
-        if (folder / "imagesTr").is_dir():
-            raise DataError(
-                f"{folder} has imagesTr/ but no {file.name}; add it, as docs/data.md says"
-            )
         return None
     description = _read_json(file)
     with suppress(AttributeError, IndexError, KeyError, TypeError):  # no list of version 2.2
@@ -363,20 +358,17 @@ def _of_dataset_json(folder: Path) -> Found | None:
     for inner, end in (("imagesTr", f"_0000{ending}"), ("labelsTr", ending)):
         paths = [path for path in images_in(folder / inner) if path.name.endswith(end)]
         sides.append([(path.name.removesuffix(end), path) for path in paths])
-    if not any(sides):
-        where = f"{folder}: imagesTr/ and labelsTr/ hold no case with the file_ending {ending}"
-        raise DataError(f"{where} of dataset.json; mend that, or convert the files to NIfTI")
-    return pair("nnunet", *sides)
+    return pair("nnunet", *sides) if any(sides) else None
 
 
-def described_labels(site: Path) -> Values:
+def described_labels(site: StrPath) -> Values:
     """What the values of a site's labels mean by its ``dataset.json``, in any layout.
 
     nnU-Net writes ``{"background": 0, "disc": [1, 2], "cup": 2}``, its first version and the
     Decathlon ``{"0": "background", "1": "disc"}``.
 
     Returns:
-        Name -> lowest and highest value; empty where nothing is stated.
+        Name in small letters -> lowest and highest value; empty where nothing is stated.
 
     Raises:
         DataError: the values of a label are no whole numbers.
@@ -389,7 +381,7 @@ def described_labels(site: Path) -> Values:
         name, values = (value, [key]) if is_named else (key, value)
         try:
             numbers = [int(number) for number in (values if isinstance(values, list) else [values])]
-            named[name] = [min(numbers), max(numbers)]
+            named[name.lower()] = [min(numbers), max(numbers)]
         except (TypeError, ValueError) as error:
             raise DataError(f"{file}: label {key!r} has the value {value!r}. Mend it.") from error
     return named
@@ -496,7 +488,8 @@ def site_folders(root: StrPath, must: bool = True) -> dict[str, Path]:
     >>> [(name, folder.name) for name, folder in site_folders(root).items()]
     [('alder', 'alder'), ('birch', 'birch')]
     """
-    root = Path(root)
+    # Without "..", as the folders of a data list are.
+    root = Path(os.path.abspath(root))
     if not root.is_dir():
         raise DataError(f"{root} is no folder. Give the folder that holds one folder per site.")
     lists = client_lists(root)
@@ -504,14 +497,12 @@ def site_folders(root: StrPath, must: bool = True) -> dict[str, Path]:
     # The folders above the images of the lists are not sites themselves, nor are those above them.
     listed: set[Path] = set()
     for file in lists.values():
-        for case in recognise(file.absolute(), must=False).cases:
+        for case in recognise(file, must=False).cases:
             listed.update(Path(case["image"]).parents)
 
     notes = []
     for folder in folders_in(root):
-        # Without "..", as the folders of a data list are.
-        path = Path(os.path.abspath(folder))
-        if path in listed or (lists and folder.name.startswith("datalist")):
+        if folder in listed or (lists and folder.name.startswith("datalist")):
             continue
         # An empty folder is a hospital's whose data did not arrive, unless there are lists.
         if recognise(folder, must=False).layout or not (lists or any(folder.glob("[!.]*"))):
@@ -521,8 +512,6 @@ def site_folders(root: StrPath, must: bool = True) -> dict[str, Path]:
         elif any(kind_of_image(file) for file in files_under(folder)):
             fault = "holds no site of docs/data.md directly, and is left out"
             notes.append(f"{folder} {fault}: {_describe(folder)}")
-    if loose := [path for path in root.iterdir() if path.is_file() and kind_of_image(path)]:
-        notes.append(f"{few(sorted(loose))} in no site's folder, and left out")
     if must and not sites:
         fault = f"{root} has no site: none of its folders holds images with labels"
         if layout := recognise(root, must=False).layout:
@@ -561,14 +550,9 @@ def sites_at(path: StrPath) -> dict[str, Path]:
     (['alder', 'birch'], ['alder'])
     """
     path = Path(path)
-    found = recognise(path, must=False) if path.is_dir() else Found()
-    is_one = path.is_file() or bool(found.layout)
-    # Images without masks beside the folders of sites are no site.
-    if found.layout == "saml" and not found.cases:
-        is_one = not any(recognise(inner, must=False).layout for inner in folders_in(path))
-    if client_lists(path) or not is_one:
-        return site_folders(path)
-    return {name_and_folder(path)[0]: path}
+    if path.is_file() or (recognise(path, must=False).layout and not client_lists(path)):
+        return {name_and_folder(path)[0]: path}
+    return site_folders(path)
 
 
 def name_and_folder(site_dir: StrPath) -> tuple[str, Path]:
@@ -585,21 +569,16 @@ def name_and_folder(site_dir: StrPath) -> tuple[str, Path]:
 
 
 def _describe(site: Path) -> str:
-    """What the folders of a site hold.
+    """The first files of a folder, and the fix for DICOM.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> (folder / "images").mkdir()
-    >>> (folder / "images" / "7.png").touch()
+    >>> (folder / "7.png").touch()
     >>> _describe(folder)
-    '1 PNG in images'
+    '7.png'
     """
-    kinds: Counter[tuple[str, str]] = Counter()
-    for path in files_under(site):
-        if path.name[0] != ".":
-            kind = kind_of_image(path) or path.suffix[1:].upper() or "unnamed"
-            kinds[kind, os.path.relpath(path.parent, site)] += 1
-    has_dicom = "DICOM" in {kind for kind, _ in kinds}
-    held = few(f"{number} {kind} in {place}" for (kind, place), number in kinds.most_common())
-    fix = f"; convert the DICOM series {CONVERT_DICOM}" if has_dicom else ""
-    return (held or "nothing") + fix
+    held = sorted(path for path in files_under(site) if path.name[0] != ".")
+    fix = (
+        f"; convert the DICOM series {CONVERT_DICOM}" if "DICOM" in map(kind_of_image, held) else ""
+    )
+    return (few(os.path.relpath(path, site) for path in held) or "nothing") + fix

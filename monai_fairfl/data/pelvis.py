@@ -22,6 +22,7 @@ import nibabel as nib
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import StrPath
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.files import write_atomically
@@ -173,7 +174,6 @@ def write_sites(
     seed: int = 0,
     size: tuple[int, ...] = (96, 96, 16),
     cases: int | None = None,
-    workers: int = 1,
 ) -> list[str]:
     """Write synthetic hospitals, and ``sites.json``, which describes them.
 
@@ -188,7 +188,6 @@ def write_sites(
         size: of every image, such as voxels of a volume; the field of view and what is in it stay
             the same in mm.
         cases: number of cases of every site instead of each site's own.
-        workers: threads.
 
     Returns:
         The sites' names, sorted.
@@ -217,7 +216,7 @@ def write_sites(
                 write_atomically(path, content)
 
     numbered = [(site, number) for site in sites for number in range(site.cases)]
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(write_case, *zip(*numbered)))
     return sorted(site.name for site in sites)
 
@@ -226,7 +225,6 @@ def write_demo(
     root: StrPath,
     seed: int = 0,
     size: Size = (96, 96, 12),
-    workers: int = 1,
     sites: Sequence[Site] = DEMO_SITES,
 ) -> list[str]:
     """Write the hospitals of the demonstration, with the split of each as ``datalist/SITE.json``.
@@ -238,7 +236,6 @@ def write_demo(
         root: folder to write to; made if missing.
         seed: decides all images.
         size: voxels of every volume; field of view and gland stay the same in mm.
-        workers: threads.
         sites: the hospitals, with at least eleven cases each; by default the four of the
             demonstration.
 
@@ -256,7 +253,7 @@ def write_demo(
     >>> {part: len(cases) for part, cases in site_datalist(site_folders(root)["willow"]).items()}
     {'training': 2, 'validation': 2, 'testing': 8}
     """
-    written = write_sites(root, sites, seed, size, workers=workers)
+    written = write_sites(root, sites, seed, size)
     for site in sites:
         names = [f"{site.name}/Case{number:02d}" for number in range(site.cases)]
         cases = [{"image": f"{n}.nii.gz", "label": f"{n}_segmentation.nii.gz"} for n in names]
@@ -346,28 +343,28 @@ def paint_surroundings(pelvis: Pelvis, rectum: float, coil: bool, top: float) ->
         coil: whether an endorectal coil fills it.
         top: height of the gland's base in mm.
     """
-    rng, inf = pelvis.rng, np.inf
+    rng, organ, inf = pelvis.rng, pelvis.organ, np.inf
     grain, fine = pelvis.smooth(9), pelvis.smooth(4)
 
     # Skin and fat; inside them everything is muscle at first.
     skin, depth = rng.uniform((12, 82), (28, 98))
-    pelvis.organ((0, 0, 0), (178, depth, inf), 0.85 + 0.04 * grain)
-    pelvis.organ((0, 0, 0), (178 - skin, depth - skin, inf), 0.2 + 0.04 * fine)
+    organ((0, 0, 0), (178, depth, inf), 0.85 + 0.04 * grain)
+    organ((0, 0, 0), (178 - skin, depth - skin, inf), 0.2 + 0.04 * fine)
 
     for side in (-1, 1):
         # Fat between the anterior muscles, and over the gluteus.
-        pelvis.organ((side * 34, -45 - 0.3 * pelvis.z, 0), (20, 4, inf), 0.6)
-        pelvis.organ((side * 45, 62, 0), (42, 3.5, inf), 0.65)
+        organ((side * 34, -45 - 0.3 * pelvis.z, 0), (20, 4, inf), 0.6)
+        organ((side * 45, 62, 0), (42, 3.5, inf), 0.65)
         # Ischium, femoral head and pubis.
-        pelvis.organ((side * 58, 20, 0), (9, 20, inf), 0.48 + 0.06 * grain, 2.5)
-        pelvis.organ((side * 84, -12, 12), (23, 23, 26), 0.55 + 0.05 * grain, 2.5)
-        pelvis.organ((side * 15, -48, -14), (12, 8, 18), 0.45 + 0.05 * grain, 2.0)
+        organ((side * 58, 20, 0), (9, 20, inf), 0.48 + 0.06 * grain, 2.5)
+        organ((side * 84, -12, 12), (23, 23, 26), 0.55 + 0.05 * grain, 2.5)
+        organ((side * 15, -48, -14), (12, 8, 18), 0.45 + 0.05 * grain, 2.0)
 
     # Pelvic and ischiorectal fat.
     fat = 0.66 + 0.06 * grain + 0.08 * fine
-    pelvis.organ((0, 14, 0), (40 + 0.25 * pelvis.z, 46, inf), fat)
+    organ((0, 14, 0), (40 + 0.25 * pelvis.z, 46, inf), fat)
     # Coccyx.
-    pelvis.organ((0, 64, 0), (9, 7, inf), 0.4, 2.0)
+    organ((0, 64, 0), (9, 7, inf), 0.4, 2.0)
     # Levator ani, a sling around the rectum.
     sling = np.abs(pelvis.radius((0, 12, 0), (31 + 0.3 * pelvis.z, 36, inf)) - 1) / 0.045
     is_below = pelvis.z + 8 * pelvis.smooth(20) < 10
@@ -376,17 +373,17 @@ def paint_surroundings(pelvis: Pelvis, rectum: float, coil: bool, top: float) ->
     pelvis.paint(pelvis.radius((0, -6, 2), (33, 24, 26)), 24, 0.55 + 0.22 * fine, 3.0)
     # Bladder.
     centre = (rng.normal(0, 5), -14, top + 19)
-    pelvis.organ(centre, (rng.uniform(26, 36), rng.uniform(18, 26), 21), 1.05, 3.0, 0.25)
+    organ(centre, (rng.uniform(26, 36), rng.uniform(18, 26), 21), 1.05, 3.0, 0.25)
     # Seminal vesicles.
     for side in (-1, 1):
         centre = (side * 15, 10 + 0.2 * np.abs(pelvis.x), top + 3)
-        pelvis.organ(centre, (16, 5.5, 8), 0.62 + 0.25 * fine)
+        organ(centre, (16, 5.5, 8), 0.62 + 0.25 * fine)
     # The rectum, with a coil, air or stool.
     content: Any = 0.03
     if not coil and rng.random() >= 0.5:
         content = rng.uniform(0.25, 0.9) + 0.15 * grain
     shift, flat = (0.0, 1.0) if coil else (rng.normal(0, 4), 0.85)
-    pelvis.organ((shift, 20 + rectum, 0), (rectum, flat * rectum, inf), content, 3.0, 0.33)
+    organ((shift, 20 + rectum, 0), (rectum, flat * rectum, inf), content, 3.0, 0.33)
 
 
 def draw_gland(pelvis: Pelvis, site: Site) -> tuple[np.ndarray, tuple[float, float, float]]:

@@ -171,7 +171,6 @@ def write_clinics(
     seed: int = 0,
     size: int = 256,
     cases: int | None = None,
-    workers: int = 1,
 ) -> list[str]:
     """Write synthetic clinics, and ``sites.json``, which describes them.
 
@@ -186,7 +185,6 @@ def write_clinics(
         size: pixels along a picture's side at resolution 1; field of view and disc stay the same in
             mm.
         cases: number of cases of every clinic instead of each clinic's own.
-        workers: threads.
 
     Returns:
         The clinics' names, sorted.
@@ -199,7 +197,7 @@ def write_clinics(
     ['acacia', 'beech']
     """
 
-    written = write_sites(root, clinics, seed, (size, size), cases, workers)
+    written = write_sites(root, clinics, seed, (size, size), cases)
     for clinic in clinics:
         structures = {"disc": [128, 255], "cup": 255} if clinic.cup else {"disc": 255}
         content = json.dumps({"labels": {"background": 0, **structures}}).encode()
@@ -221,6 +219,7 @@ class Retina:
         disc: semi-axes of the disc in mm.
         pixel: side of a pixel in mm.
         sensor: positions on the sensor in mm, downwards and to the right.
+        macula: distance to it in mm.
         colour: views x height x width x RGB.
     """
 
@@ -245,6 +244,7 @@ class Retina:
         self.y = y + down
         depth = np.exp(-((self.x / self.disc[0]) ** 2) - (self.y / self.disc[1]) ** 2)
         self.x = self.x + 0.1 * views * depth
+        self.macula = np.hypot(self.x - MACULA[0], self.y - MACULA[1])
         self.colour = np.ones((*self.x.shape, 1)) * (0.64, 0.27, 0.09)
 
     def smooth(self, scale: float, positions: np.ndarray | None = None) -> np.ndarray:
@@ -268,15 +268,11 @@ class Retina:
 
     def paint(self, weight: np.ndarray, colour: tuple[float, float, float]) -> None:
         """Blend ``colour`` in."""
-        self.colour += weight[..., None] * (np.array(colour) - self.colour)
+        self.colour += weight[..., None] * (colour - self.colour)
 
     def stain(self, weight: np.ndarray, loss: tuple[float, float, float]) -> None:
         """Take the share ``loss`` of each channel away."""
-        self.colour *= 1 - weight[..., None] * np.array(loss)
-
-    def distance_to_macula(self) -> np.ndarray:
-        """In mm."""
-        return np.hypot(self.x - MACULA[0], self.y - MACULA[1])
+        self.colour *= 1 - weight[..., None] * loss
 
 
 def paint_background(retina: Retina) -> None:
@@ -291,8 +287,7 @@ def paint_background(retina: Retina) -> None:
     ridges = np.exp(-((retina.smooth(0.6) / 0.4) ** 2))
     retina.stain(rng.uniform(0, 0.2) * ridges, (0.5, 0.8, 1.0))
 
-    distance = retina.distance_to_macula()
-    macula = np.exp(-((distance / 1.2) ** 2)) + 0.5 * np.exp(-((distance / 0.35) ** 2))
+    macula = np.exp(-((retina.macula / 1.2) ** 2)) + 0.5 * np.exp(-((retina.macula / 0.35) ** 2))
     retina.stain(macula, (0.3, 0.4, 0.4))
 
     # Deposits are as yellow as a disc.
@@ -341,7 +336,7 @@ def paint_vessels(retina: Retina) -> None:
     """Paint veins, then arteries; none in the macula."""
     rng = retina.rng
     pixels = np.stack([retina.x, retina.y], axis=-1)
-    outside_macula = np.clip(retina.distance_to_macula() / 0.6 - 0.5, 0, 1)
+    outside_macula = np.clip(retina.macula / 0.6 - 0.5, 0, 1)
     hilum = retina.disc * rng.normal((-0.15, 0), 0.08)
     for width, loss in (VEINS, ARTERIES):
         # Above and below, an arcade around the macula, its nasal counterpart, and a fine twig.
@@ -360,7 +355,7 @@ def paint_vessels(retina: Retina) -> None:
         # Pixels without a vessel near them have the index behind the last point.
         calibre = np.append(vessels[:, 2], 0.0)[nearest]
         weight = retina.edge(np.minimum(gap, 1.0) - calibre / 2, 0.02)
-        weight = weight * np.clip(calibre / 0.1, 0, 1)
+        weight *= np.clip(calibre / 0.1, 0, 1)
         retina.stain(weight * outside_macula * (1 + 0.15 * retina.smooth(1.0)), loss)
 
 

@@ -137,8 +137,7 @@ def grey_levels(image: Image.Image) -> Image.Image:
 
 
 def _name(image: Any) -> str:
-    meta = getattr(image, "meta", None) or {}
-    return str(meta.get("filename_or_obj", f"an image of shape {tuple(image.shape)}"))
+    return str(getattr(image, "meta", {}).get("filename_or_obj", "an image"))
 
 
 class OneChanneld(EachKeyd):
@@ -236,11 +235,9 @@ class KeepPartd(EachKeyd):
         kept = image.clone()
         organ = torch.as_tensor(kept[-1])
         found = organ >= self.threshold
-        if self.part == "surest":
-            part = surest_part(found, organ)
-        else:
-            part = torch.as_tensor(monai.get_largest_connected_component_mask(found))
-        kept[-1] = organ * part
+        largest = monai.get_largest_connected_component_mask
+        part = surest_part(found, organ) if self.part == "surest" else largest(found)
+        kept[-1] = organ * torch.as_tensor(part)
         return kept
 
 
@@ -320,10 +317,8 @@ class SampleSlicesd(monai.Randomizable, monai.MapTransform, monai.MultiSampleTra
         volumes = {key: convert_to_tensor(data[key], track_meta=False) for key in keys}
         shapes = {key: tuple(volume.shape) for key, volume in volumes.items()}
         _, *size = shapes[self.label_key]
-        if len(size) != 3 or any([*shape[1:]] != size for shape in shapes.values()):
-            fix = (
-                "give all as C x H x W x D with the same H, W and D, such as by EnsureChannelFirstd"
-            )
+        if len(size) != 3 or len({shape[1:] for shape in shapes.values()}) > 1:
+            fix = "give all as C x H x W x D of one H, W and D, such as by EnsureChannelFirstd"
             raise DataError(f"the volumes have the shapes {shapes}: {fix}")
         slices = []
         for index in self._indices(volumes[self.label_key]):

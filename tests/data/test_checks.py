@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -19,7 +18,6 @@ from helpers.command_line import run_json
 from helpers.refusals import noted, notes, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from monai.data import NibabelReader
 from PIL import Image
 
 from monai_fairfl.cli import main
@@ -42,12 +40,9 @@ def checked(site: Path, *arguments: Any, **named: Any) -> tuple[dict[str, Any], 
     return summary, found
 
 
-def test_sound_sites_are_summarised_for_json(tmp_path: Path) -> None:
+def test_a_sound_site_is_summarised_for_json(tmp_path: Path) -> None:
     summary = check_cases(made.folders(tmp_path / "elm"), STRUCTURES)
-    assert json.loads(json.dumps(summary)) == summary
-    case = {"image": "images/eye00.png", "shape": [48, 48], "spacing": []}
-    assert summary.pop("cases")[0] == case | {"labels": [0, 128, 255], "is_labelled": True}
-    assert summary == {
+    assert json.loads(json.dumps(summary)) == {
         "site": "elm",
         "layout": "folders",
         "num_cases": 4,
@@ -55,9 +50,6 @@ def test_sound_sites_are_summarised_for_json(tmp_path: Path) -> None:
         "names": {"background": [0, 0], "disc": [128, 255], "cup": [255, 255]},
         "values": {"disc": [128, 255], "cup": [255, 255]},
     }
-    [case, *_] = check_cases(made.saml(tmp_path / "oak"))["cases"]
-    assert (case["shape"], case["spacing"]) == ([8, 8, 4], [0.6, 0.6, 3.6])
-    assert (case["labels"], case["is_labelled"]) == ([0, 1], True)
 
 
 def test_only_the_cases_of_a_list_are_checked(tmp_path: Path) -> None:
@@ -79,25 +71,11 @@ def test_empty_labels_are_notes_unless_all_are(values: tuple[int, ...], tmp_path
     site = made.folders(tmp_path, cases=6, values=values)
     for n in range(6):
         if n == 5:
-            summary, found = checked(site)
-            assert sum(case["is_labelled"] for case in summary["cases"]) == len(found) == 1
-            assert "5 label(s)" in found[0] and "images/eye00.png" in found[0]
+            [found] = checked(site)[1]
+            assert "5 label(s)" in found and "masks/eye00.png" in found
         made.write(site / "masks" / f"eye{n:02d}.png", np.full((48, 48), values[0], np.uint8))
     with refused(site, "all 6 labels"):
         check_cases(site)
-
-
-def test_a_volume_without_an_orientation_is_noted(tmp_path: Path) -> None:
-    site = made.saml(tmp_path)
-    files = list(find_cases(site)[1].values())
-    for file in files:
-        nifti = nib.Nifti1Image(np.asarray(nib.load(file).dataobj), None)
-        nifti.header.set_zooms((0.6, 0.6, 3.6))
-        nib.save(nifti, file)
-    assert "".join(nib.aff2axcodes(NibabelReader().read(files[0]).affine)) == "LAS"
-    for cases in (None, find_cases(site)[1:2]):
-        with noted(site, "2 volume", *files, "LAS"):
-            check_cases(site, cases=cases)
 
 
 def test_photographs_that_are_taken_for_stereo_pairs_are_noted(tmp_path: Path) -> None:
@@ -118,7 +96,7 @@ def test_a_structure_that_some_masks_lack_is_noted(tmp_path: Path) -> None:
     cases = sum(site_datalist(site, structures=STRUCTURES).values(), [])
     cases.sort(key=lambda case: str(case["image"]))
     for listed in (None, cases):
-        with noted(site, "cup in 2 of 6", "eye00.png", "1 more"):
+        with noted(site, "cup counts as absent in 4", "eye00.png", "1 more"):
             check_cases(site, STRUCTURES, cases=listed)
     for case in cases[:4]:
         case["values"] = {"disc": case["values"]["disc"]}
@@ -166,10 +144,6 @@ def test_a_copy_is_found_in_another_format_of_the_same_pixels(tmp_path: Path) ->
         tmp_path / "oak" / "images" / "new.bmp",
     )
     assert f"elm: {first}" in line and f"oak: {second}" in line and "2 times" in line
-    domain = made.dofe(tmp_path / "Domain1")
-    shutil.copy(domain / "train/ROIs/image/V0001.png", domain / "test/ROIs/image/V0006.png")
-    with noted("V0001.png", "V0006.png", "2 times"):
-        check_cases(domain)
 
 
 def test_a_copied_volume_is_found_though_its_number_type_differs(tmp_path: Path) -> None:
@@ -201,8 +175,8 @@ def test_the_command_shows_every_site_also_those_that_cannot_be_used(
     assert main(["doctor", str(tmp_path)]) == 2
     text = capsys.readouterr().out
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
-    assert rows["birch"] == "saml 4 8 x 8 x 4 0.6 x 0.6 x 3.6 0, 1 0 2/1/1".split()
-    assert rows["elm"] == "folders 8 48 x 48 0, 128 (disc), 255 (disc, cup) 0 4/2/2".split()
+    assert rows["birch"] == "saml 4 8 x 8 x 4 0.6 x 0.6 x 3.6 0, 1 2/1/1".split()
+    assert rows["elm"] == "folders 8 48 x 48 0, 128 (disc), 255 (disc, cup) 4/2/2".split()
     assert rows["Domain1"][-1] == "5/1/2"
     assert rows["oak"][:2] == ["–", "0"]
     found = run_json(capsys, "doctor", tmp_path, code=2)
@@ -261,21 +235,3 @@ def test_a_part_of_the_split_without_a_label_is_known_before_the_training(tmp_pa
     made.write(Path(tested["label"]), np.zeros((8, 8, 4), np.uint8))
     notes_of_check = overview({"elm": site})[0]["warnings"]
     assert any("elm" in note and "testing" in note and "empty" in note for note in notes_of_check)
-
-
-# Real images
-
-REAL: dict[str, tuple[int, dict[str, list[int]] | None, dict[str, list[int]]]] = {
-    "fundus/DRIONS": (78, None, {"disc": [128, 255]}),
-    "fundus/DrishtiGS1": (72, {"disc": [1, 2], "cup": [2, 2]}, {"disc": [1, 2], "cup": [2, 2]}),
-}
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_fundus_site_is_sound(realdata: Path, name: str) -> None:
-    if not (realdata / name).is_dir():
-        pytest.skip(f"no real images in {name}: put images/ and masks/ there")
-    number, values, expected = REAL[name]
-    summary, found = checked(realdata / name, STRUCTURES, values)
-    assert (summary["num_cases"], summary["values"]) == (number, expected)
-    assert not [note for note in found if "times" in note]

@@ -20,7 +20,6 @@ from monai_fairfl.data import (
     CLINICS,
     DEMO_SITES,
     SITES,
-    Clinic,
     find_cases,
     make_case,
     make_photograph,
@@ -32,7 +31,6 @@ from monai_fairfl.data import (
 )
 
 SMALL = (32, 32, 8)
-SPOTLESS = Clinic("close", 1, fov=5.0, aim=0.0, vignette=0.0, uneven=0.0, blur=0.0, noise=0.0)
 
 
 def write_prostates(root: Path, sites: Any, **arguments: Any) -> list[str]:
@@ -59,41 +57,33 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 @of_both_kinds
-def test_the_same_seed_gives_the_same_bytes_whatever_the_threads_and_the_other_sites(
+def test_the_same_seed_gives_the_same_bytes_whatever_the_other_sites(
     write: Write, sites: Any, tmp_path: Path
 ) -> None:
-    names = write(tmp_path / "a", sites[1::-1], seed=5, cases=2)
-    write(tmp_path / "b", sites[:2], seed=5, cases=2, workers=3)
-    write(tmp_path / "c", sites[:2], seed=6, cases=2)
-    write(tmp_path / "one", sites[1:2], seed=5, cases=2)
-    assert names == [site.name for site in sites[:2]] == list(site_folders(tmp_path / "a"))
-    a, b, c, one = (contents(tmp_path / name) for name in ("a", "b", "c", "one"))
-    described = [json.loads(each.pop("sites.json"))["sites"] for each in (a, b, c, one)]
-    assert a == b and described[0] == described[1][::-1] and len(set(a.values())) == 8
-    assert all(a[name] != c[name] for name in a) and {name: a[name] for name in one} == one
+    assert write(tmp_path / "a", sites[1::-1], seed=5, cases=1) == [s.name for s in sites[:2]]
+    write(tmp_path / "b", sites[:2], seed=6, cases=1)
+    write(tmp_path / "one", sites[1:2], seed=5, cases=1)
+    a, b, one = (contents(tmp_path / name) for name in ("a", "b", "one"))
+    described = [json.loads(each.pop("sites.json")) for each in (a, b, one)]
+    assert [each["seed"] for each in described] == [5, 6, 5] and len(set(a.values())) == 4
+    assert all(a[name] != b[name] for name in a) and {name: a[name] for name in one} == one
 
 
-@of_both_kinds
-def test_whole_cases_are_kept_and_other_images_are_not_mixed_in(
-    write: Write, sites: Any, tmp_path: Path
-) -> None:
-    first, second, *_ = sites
-    write(tmp_path, [first, second], cases=2)
-    described = json.loads((tmp_path / "sites.json").read_text())
-    assert described["seed"] == 0 and described["sites"][1]["noise"] == second.noise
+def test_whole_cases_are_kept_and_other_images_are_not_mixed_in(tmp_path: Path) -> None:
+    first, second, *_ = SITES
+    write_prostates(tmp_path, [first, second], cases=2)
     before = contents(tmp_path)
     whole, broken = find_cases(tmp_path / first.name)
     stamp = Path(whole["image"]).stat().st_mtime_ns
     for part in ("image", "label"):
         Path(broken[part]).unlink()
-        write(tmp_path, [first, second], cases=2)
+        write_prostates(tmp_path, [first, second], cases=2)
         assert contents(tmp_path) == before
     assert Path(whole["image"]).stat().st_mtime_ns == stamp
-    size = 50 if write is write_fundus else (32, 32, 9)
     changed = [replace(first, noise=0.5), second]
-    for other in ({"seed": 1}, {"size": size}, {"sites": changed}, {"sites": [first]}):
+    for other in ({"seed": 1}, {"size": (32, 32, 9)}, {"sites": changed}, {"sites": [first]}):
         with refused(tmp_path / "sites.json"):
-            write(tmp_path, other.pop("sites", [first, second]), cases=2, **other)
+            write_prostates(tmp_path, other.pop("sites", [first, second]), cases=2, **other)
     assert contents(tmp_path) == before
 
 
@@ -109,8 +99,9 @@ def test_files_are_of_the_formats_that_hospitals_have(tmp_path: Path) -> None:
         assert np.allclose(image.header.get_zooms(), spacing)
         assert image.header.get_xyzt_units()[0] == "mm"
     formats = set()
-    write_clinics(tmp_path / "fundus", size=48, cases=1)
-    for clinic in CLINICS:
+    # Of each format, with and without a cup.
+    write_clinics(tmp_path / "fundus", CLINICS[:4], size=48, cases=1)
+    for clinic in CLINICS[:4]:
         expected, labels = make_photograph(clinic, 0, size=48)
         [case] = find_cases(tmp_path / "fundus" / clinic.name)
         with Image.open(case["image"]) as picture, Image.open(case["label"]) as drawn:
@@ -147,35 +138,26 @@ def test_sizes_are_as_uneven_as_the_federations_of_fedce() -> None:
     assert np.abs(cases - published / published.sum() * cases.sum()).max() < 1
     photographs = np.sqrt([50, 98, 47, 230, 80, 400]).astype(int)
     assert [clinic.cases for clinic in CLINICS] == photographs.tolist()
-    # Anatomy does not change with the number of voxels or pixels.
+    # Anatomy does not change with the number of voxels.
     coarse, fine = (make_case(SITES[0], 3, size=(size, size, 16))[1].mean() for size in (48, 96))
     assert coarse == pytest.approx(fine, rel=0.1)
-    small, large = (make_photograph(SPOTLESS, 3, size=size) for size in (64, 128))
-    halved = large[0].reshape(64, 2, 64, 2, 3).mean(axis=(1, 3))
-    assert np.corrcoef(small[0].ravel(), halved.ravel())[0, 1] > 0.98
 
 
 def test_every_hospital_of_the_demonstration_tests_eight_cases(tmp_path: Path) -> None:
-    names = write_demo(tmp_path / "a", size=(16, 16, 4), workers=2)
+    names = write_demo(tmp_path / "a", size=(16, 16, 4))
     assert names == ["ash", "beech", "maple", "willow"] == list(site_folders(tmp_path / "a"))
     for name, folder in site_folders(tmp_path / "a").items():
         parts = [[case["image"] for case in cases] for cases in site_datalist(folder).values()]
         assert [len(images) for images in parts] == [2 if name == "willow" else 8, 2, 8]
         every = sorted(str(path) for path in (tmp_path / "a" / name).glob("Case??.nii.gz"))
         assert sorted(sum(parts, [])) == every  # no case is in two parts
-    # Its hospitals are not those of the studies, and are not mixed with them.
-    assert not {site.name for site in SITES} & set(names)
-    write_sites(tmp_path / "six", sites=SITES[:1], cases=1)
-    with refused(tmp_path / "six", "size"):
-        write_demo(tmp_path / "six")
-    assert not (tmp_path / "six" / "datalist").exists()
 
 
 def test_the_unusual_hospital_is_seen_in_its_images_and_none_is_clipped() -> None:
     brightness: dict[str, list[float]] = {}
     width: dict[str, list[float]] = {}
     for site in DEMO_SITES:
-        for number in range(6):
+        for number in range(4):
             image, mask, _ = make_case(site, number, seed=0, size=(48, 48, 8))
             assert image.max() < 32767, (site.name, number)
             columns, rows, _ = np.nonzero(mask)

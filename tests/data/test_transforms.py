@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.refusals import refused
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from monai import transforms as monai
 from monai.data import MetaTensor
 from monai.transforms import Compose, Invertd, Resized
@@ -39,7 +37,6 @@ CROP = partial(RandDiscCropd, keys=["label"], label_key="label", size=(8, 8))
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (data.KeepPartd, {"keys": "x", "part": "surst"}, "'surst' surest"),
     (CROP, {"margin": (0.5, 2)}, "margin 0.5"),
-    (CROP, {"keys": ["x"]}, "'label'"),
     (SampleSlicesd, {"keys": KEYS, "num_samples": 0}, "num_samples 0"),
     (SampleSlicesd, {"keys": KEYS, "num_samples": "some"}, "'some'"),
     (SampleSlicesd, {"keys": KEYS, "empty_rate": 1.0}, "empty_rate 1.0"),
@@ -98,25 +95,19 @@ def test_of_a_stereo_pair_the_left_view_is_taken_and_invertd_puts_it_back() -> N
     assert back.shape == (1, 40, 20) and back[:, :20].all() and not back[:, 20:].any()
 
 
-@settings(max_examples=40)
-@given(st.floats(0.3, 3), st.floats(0, 40), st.integers(0, 1000))
-def test_cast_and_exposure_do_not_change_a_normalised_photograph(
-    gain: float, offset: float, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    image = torch.rand(3, 24, 24, generator=generator) * 100 + 100
+def test_a_photograph_is_normalised_in_its_field_of_view() -> None:
+    image = torch.rand(3, 24, 24) * 100 + 100
     image[:, :4] = 2  # black surroundings
-    camera = torch.where(image > 2, gain * image + offset, image)
     usual = NormaliseFieldd("image")({"image": image})["image"]
-    found = NormaliseFieldd("image")({"image": camera})["image"]
-    torch.testing.assert_close(found, usual, atol=1e-3, rtol=1e-3)
+    for gain, offset in ((0.3, 0), (3, 40), (1, 20)):
+        camera = torch.where(image > 2, gain * image + offset, image)
+        found = NormaliseFieldd("image")({"image": camera})["image"]
+        torch.testing.assert_close(found, usual, atol=1e-3, rtol=1e-3)
     assert not usual[:, :4].any()
     inside = usual[:, 4:].flatten(1)
     torch.testing.assert_close(inside.mean(1), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(inside.std(1), torch.ones(3), atol=1e-3, rtol=0)
-
-
-def test_the_field_of_view_is_above_a_share_of_the_99th_percentile() -> None:
+    # The field of view is above a share of the 99th percentile.
     image = torch.full((3, 20, 20), 100.0)
     image[0] += torch.arange(400.0).view(20, 20) / 400
     image[:, 0, 0], image[:, 0, 1], image[:, 19, 19] = 15.2, 15.1, 1e4
@@ -125,31 +116,24 @@ def test_the_field_of_view_is_above_a_share_of_the_99th_percentile() -> None:
     assert torch.isfinite(normalise_field(torch.zeros(3, 8, 8))).all()
 
 
-@settings(max_examples=60)
-@given(st.data())
-def test_the_square_lies_in_the_photograph_and_around_the_disc(drawn: st.DataObject) -> None:
-    def whole(low: int, high: int) -> int:
-        return drawn.draw(st.integers(low, high))
-
-    width, height = whole(5, 40), whole(5, 40)
-    wide, high = whole(1, min(12, width)), whole(1, min(12, height))
-    x, y = whole(0, width - wide), whole(0, height - high)
+@pytest.mark.parametrize("margin, x, y", [(1.0, 0, 0), (2.0, 30, 16), (3.3, 14, 7), (9.0, 3, 2)])
+def test_the_square_lies_in_the_photograph_and_around_the_disc(
+    margin: float, x: int, y: int
+) -> None:
     # The disc, then the column and the row of each pixel.
-    label = torch.zeros(3, width, height)
-    label[0, x : x + wide, y : y + high] = 1
-    label[1], label[2] = torch.arange(width)[:, None], torch.arange(height)
-    margin, jitter = drawn.draw(st.floats(1, 4)), whole(0, 1)
-    crop = RandDiscCropd(["label"], "label", (48, 48), 1.0, (margin, margin), jitter)
-    found = crop.set_random_state(whole(0, 99))({"label": label})["label"]
+    label = torch.zeros(3, 40, 24)
+    label[0, x : x + 10, y : y + 8] = 1
+    label[1], label[2] = torch.arange(40)[:, None], torch.arange(24)
+    crop = RandDiscCropd(["label"], "label", (48, 48), 1.0, (margin, margin), jitter=0)
+    found = crop({"label": label})["label"]
     # Labels are repeated to the larger size: each pixel of the square is there.
-    for channel, size in ((1, width), (2, height)):
+    for channel, size in ((1, 40), (2, 24)):
         places = found[channel].unique()
         assert places.tolist() == list(range(int(places[0]), int(places[-1]) + 1))
-        assert len(places) == min(max(round(margin * max(wide, high)), 1), size)
-    if not jitter:
-        inside = found[1:, found[0] > 0]
-        assert inside[0].unique().tolist() == list(range(x, x + wide))
-        assert inside[1].unique().tolist() == list(range(y, y + high))
+        assert len(places) == min(round(margin * 10), size)
+    inside = found[1:, found[0] > 0]
+    assert inside[0].unique().tolist() == list(range(x, x + 10))
+    assert inside[1].unique().tolist() == list(range(y, y + 8))
 
 
 def test_crops_are_the_same_for_image_and_label_and_repeat_with_the_seed() -> None:
@@ -173,21 +157,13 @@ def test_crops_are_the_same_for_image_and_label_and_repeat_with_the_seed() -> No
     assert min(drawn()) > 0
 
 
-@settings(max_examples=40)
-@given(
-    st.lists(st.integers(1, 70), min_size=2, max_size=2),
-    st.lists(st.integers(1, 40), min_size=2, max_size=2),
-)
-def test_a_smaller_photograph_is_monais_with_its_affine(shape: list[int], size: list[int]) -> None:
-    generator = torch.Generator().manual_seed(sum(shape))
-    affine = torch.diag(torch.tensor([2.0, 3, 1, 1]))
-    image = MetaTensor(torch.rand(2, *shape, generator=generator), affine=affine)
+@pytest.mark.parametrize("shape, size", [((70, 41), (13, 40)), ((1, 9), (5, 2)), ((8, 8), (9, 30))])
+def test_a_smaller_photograph_is_monais_with_its_affine(shape: Any, size: Any) -> None:
+    image = MetaTensor(torch.rand(2, *shape), affine=torch.diag(torch.tensor([2.0, 3, 1, 1])))
     theirs = Resized("image", size, mode="bilinear", anti_aliasing=True)({"image": image})["image"]
     ours = SmoothResized("image", size)({"image": image})["image"]
     torch.testing.assert_close(ours.as_tensor(), theirs.as_tensor(), rtol=0, atol=1e-5)
     torch.testing.assert_close(ours.affine, theirs.affine)
-    if all(new >= old for new, old in zip(size, shape, strict=True)):
-        assert torch.equal(ours.as_tensor(), theirs.as_tensor())
 
 
 def test_a_label_is_resized_as_monai_does_and_goes_back_to_the_photographs_pixels() -> None:
@@ -252,17 +228,12 @@ def test_slices_are_drawn_once_before_any_comes_again() -> None:
     sampler = SampleSlicesd(KEYS, num_samples=25, empty_rate=0.0).set_random_state(0)
     counts = np.bincount(numbers(sampler(volume())), minlength=20)
     assert set(counts[:10]) == {2, 3} and not counts[10:].any()
+    sampler = SampleSlicesd(KEYS, num_samples=900, empty_rate=0.4).set_random_state(0)
+    assert np.mean([n >= 10 for n in numbers(sampler(volume()))]) == pytest.approx(0.4, abs=0.05)
     # Of one kind alone, the other gives none.
     for gland, empty in ((0, 20), (8, 0)):
         sampler = SampleSlicesd(KEYS, num_samples=6, empty_rate=0.5).set_random_state(1)
         assert len({*numbers(sampler(volume(gland, empty)))}) == 6
-
-
-def test_the_share_of_empty_slices_is_the_rate() -> None:
-    sampler = SampleSlicesd(KEYS, num_samples=12, empty_rate=0.4).set_random_state(0)
-    flags = [n >= 12 for _ in range(100) for n in numbers(sampler(volume(gland=12, empty=20)))]
-    standard_error = np.sqrt(0.4 * 0.6 / len(flags))
-    assert np.mean(flags) == pytest.approx(0.4, abs=4 * standard_error)
 
 
 def test_image_label_and_neighbours_belong_together_and_own_their_memory() -> None:

@@ -198,7 +198,11 @@ VOLUMES: Rows = {
     "beyond": (volume(VALUES.astype(float) * 1e300), ("finite",), STORED),
     "below": (volume(VALUES.astype(float) * 1e-300), ("all the same",), STORED),
     "bit": (flipped_bit, ("CRC", "copy it again"), STORED),
-    "link": (lambda path: path.symlink_to(path.parents[1] / "disk"), ("disk", LINK), Path.unlink),
+    "link": (
+        lambda path: path.symlink_to(path.parents[1] / "disk"),
+        ("No such file", LINK),
+        Path.unlink,
+    ),
     "contradicted": (
         with_sform(0.5, 0.5, 3),
         ("[0.5 0.5 3. ]", "Nifti1Image(voxels, affine)"),
