@@ -130,8 +130,6 @@ class Krum(Weighting):
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         count = len(replies)
-        if count == 1:
-            return uniform(replies)
         # Each update's squared distances to the others; its own 0 is the first.
         ordered = np.sort(replies.geometry.squared_distances(), axis=1)[:, 1:]
         scores = ordered[:, : max(1, count - self.attackers - 2)].sum(axis=1)

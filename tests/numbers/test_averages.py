@@ -97,10 +97,12 @@ def test_an_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
     generator = torch.Generator().manual_seed(1)
     updates = {c: torch.randn(1000, generator=generator) * 10**n for n, c in enumerate("ABCDEFGH")}
     replies, requests = exchange_of(updates, torch.randn(1000, generator=generator))
-    expected = Replies(replies, requests, ONE).average()["w"]
+    weights = np.linspace(0, 0.25, 8)
+    expected = Replies(replies, requests, ONE).average(weights)["w"]
     for seed in range(5):
         random.Random(seed).shuffle(replies)
-        assert torch.equal(Replies(replies, requests, ONE).average()["w"], expected)
+        found = Replies(replies, requests, ONE).average(weights)["w"]
+        assert torch.equal(found, expected)
 
 
 def test_clients_that_started_from_own_models_average_these_models() -> None:
@@ -114,14 +116,12 @@ def test_clients_that_started_from_own_models_average_these_models() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_an_average_is_one_product_added_to_the_start_and_rounded_once(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(2)
-    start = torch.randn(7, 1001, generator=generator).to(dtype)
-    updates = {name: torch.randn(7, 1001, generator=generator).to(dtype) for name in "ABCDE"}
-    shares = dict(zip("ABCDE", (0.1, 0.2, 0.3, 0.15, 0.25)))
-    replies = Replies(*exchange_of(updates, start), ONE)
-    found = replies.average(np.array(list(shares.values())))["w"]
-    exact = start.double()
-    for name, share in shares.items():
-        exact = exact + share * updates[name].double()
+    start, *changes = torch.randn(6, 7, 1001, generator=generator).to(dtype)
+    shares = [0.1, 0.2, 0.3, 0.15, 0.25]
+    updates = dict(zip("ABCDE", changes, strict=True))
+    found = Replies(*exchange_of(updates, start), ONE).average(np.array(shares))["w"]
+    steps = [share * change.double() for share, change in zip(shares, changes, strict=True)]
+    exact = start.double() + sum(steps)
     # Half precision is computed in float32 and rounded once.
     computed = torch.float64 if dtype == torch.float64 else torch.float32
     slack = 8 * torch.finfo(computed).eps + 0.5 * torch.finfo(dtype).eps
