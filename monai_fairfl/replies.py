@@ -240,14 +240,13 @@ class Geometry:
             output_layer: the module's name, see :meth:`ModelSpec.output_layer`.
 
         Raises:
-            ValueError: where no trainable layer has this name; it shows some that there are.
+            ValueError: where no trainable layer has this name.
         """
         found = self.spec.output_layer(output_layer)
         if found is None or weight_of(found[0]) not in self.spec.parameters:
-            some_layers = sorted(set(self.spec.layers.values()))[-5:]
             raise ValueError(
                 f"no output layer {output_layer!r} with a trainable weight: name the module that "
-                f"makes the logits (output_layer), one of {some_layers} for example"
+                "makes the logits (output_layer)"
             )
         module, axis = found
         if module not in self.known_classes:

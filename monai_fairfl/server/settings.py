@@ -170,10 +170,8 @@ class RunSettings(Checked):
         """Its settings as a request's context has them; empty where there is none."""
         if not self.adapt_epochs:
             return {}
-        context = {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
-        if self.adapt_fuse:
-            context["adapt_fuse"] = 1.0
-        return context
+        names = ("adapt_epochs", "adapt_rate", "adapt_fuse")
+        return {name: float(getattr(self, name)) for name in names}
 
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""
