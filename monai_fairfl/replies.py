@@ -240,14 +240,13 @@ class Geometry:
             output_layer: the module's name, see :meth:`ModelSpec.output_layer`.
 
         Raises:
-            ValueError: where no trainable layer has this name; it shows some that there are.
+            ValueError: where no trainable layer has this name.
         """
         found = self.spec.output_layer(output_layer)
         if found is None or weight_of(found[0]) not in self.spec.parameters:
-            some_layers = sorted(set(self.spec.layers.values()))[-5:]
             raise ValueError(
                 f"no output layer {output_layer!r} with a trainable weight: name the module that "
-                f"makes the logits (output_layer), one of {some_layers} for example"
+                "makes the logits (output_layer)"
             )
         module, axis = found
         if module not in self.known_classes:
@@ -519,9 +518,9 @@ class Replies(list[Reply]):
             return self
         changed = []
         for reply in self:
-            if reply.id in factors and reply.update is not None:
-                factor = factors[reply.id]
-                update = {name: factor * change for name, change in reply.update.items()}
+            if reply.id in factors:
+                factor, update = factors[reply.id], reply.update or {}
+                update = {name: factor * change for name, change in update.items()}
                 reply = replace(reply, update=update)
             changed.append(reply)
         found = self.rebuilt(changed, self.missing)
@@ -553,7 +552,7 @@ class Replies(list[Reply]):
 
     def average(
         self,
-        weights: Aggregation | None = None,
+        weights: Aggregation,
         buffers: str = "aggregation",
         start: Weights | None = None,
         scale: np.ndarray | None = None,
@@ -566,8 +565,8 @@ class Replies(list[Reply]):
         who do.
 
         Args:
-            weights: :math:`\rho`, shape (N,), or layer -> such weights; uniform when ``None`` and
-                in a layer that is not named.
+            weights: :math:`\rho`, shape (N,), or layer -> such weights; uniform in a layer that is
+                not named.
             buffers: ``"aggregation"``, by the weights of their
                 layer; ``"samples"``, by the shares of images; ``"local"``, not at all.
             start: :math:`w_0`, the model that the steps are added to; ``None``: what the clients
@@ -575,8 +574,6 @@ class Replies(list[Reply]):
             scale: s, factor of each update (a unit length, a step size), shape (N,); 1 when
                 ``None``.
         """
-        if weights is None:
-            weights = uniform(self)
         factors = torch.ones(len(self), dtype=torch.float64)
         if scale is not None:
             factors = torch.as_tensor(scale, dtype=torch.float64)

@@ -396,7 +396,7 @@ class BundleFederation(Observer):
             for history in histories:
                 transport = self.transport(history.run_dir, names, self.jobs)
                 facts = Facts(records=history.records)
-                panel = Panel(transport, names, expected=settings.expected({}), facts=facts)
+                panel = Panel(transport, names, expected=settings.expected, facts=facts)
                 run = FinishedRun(
                     history.run_dir,
                     names,

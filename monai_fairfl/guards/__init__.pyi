@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
-from .base import ACTIONS as ACTIONS
 from .base import Guard as Guard
 from .base import Verdict as Verdict
 from .registry import DEFAULT as DEFAULT

@@ -14,13 +14,14 @@ from monai_fairfl.messages import Reply
 from monai_fairfl.replies import Replies
 from monai_fairfl.utils.arguments import Checked, Component, argument
 
-ACTIONS = {
-    "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
-    "clip": "The update is multiplied by a factor below 1.",
-    "share": "Weight and contribution are divided by the number of the group.",
-    "flag": "The reply is recorded, and counts like any other.",
-}
-"""Action -> what it does to the reply."""
+ACTIONS = ("quarantine", "clip", "share", "flag")
+"""What becomes of a reply:
+
+- ``"quarantine"``: no strategy sees it, and its client earns nothing in this round;
+- ``"clip"``: its update is multiplied by a factor below 1;
+- ``"share"``: weight and contribution are divided by the number of the group;
+- ``"flag"``: it is recorded, and counts like any other.
+"""
 
 LEAST_OTHERS = 2
 """Beside a single other client nobody can say which of the two is unusual."""
@@ -45,7 +46,7 @@ class Verdict(Checked):
     0.1
     """
 
-    action: str = field(metadata={"allowed": tuple(ACTIONS)})
+    action: str = field(metadata={"allowed": ACTIONS})
     reason: str
     evidence: Mapping[str, float] = field(default_factory=dict)
     factor: float = argument(1.0, "(0, 1)")

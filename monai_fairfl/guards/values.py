@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine
 from monai_fairfl.messages import Reply, Weights, is_finite_or_unchanged
@@ -144,22 +145,19 @@ def _far_from_others(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
     """
     # Means and variances of all channels, in float64; NaN where a client sent none.
     count = len(replies)
-    tables = [np.empty((2, count, 0))]
-    names = {name for reply in replies for name in reply.buffers or {}}
+    tables = [torch.empty(2, count, 0)]
+    sent = [reply.buffers or {} for reply in replies]
+    names = {name for buffers in sent for name in buffers}
     for variance in sorted(name for name in names if name.endswith(VARIANCE)):
-        sent = []
-        for which, name in enumerate((variance.removesuffix(VARIANCE) + MEAN, variance)):
-            for row, reply in enumerate(replies):
-                buffer = (reply.buffers or {}).get(name)
-                if buffer is not None and buffer.numel():
-                    sent.append((which, row, buffer))
-        shapes = {buffer.shape for *_, buffer in sent}
+        rows = []
+        for name in (variance.removesuffix(VARIANCE) + MEAN, variance):
+            rows += [buffers.get(name) for buffers in sent]
+        shapes = {row.shape for row in rows if row is not None}
         if len(shapes) == 1:
-            table = np.full((2, count, shapes.pop().numel()), math.nan)
-            for which, row, buffer in sent:
-                table[which, row] = buffer.flatten().double().numpy()
-            tables.append(table)
-    means, variances = np.concatenate(tables, axis=2)
+            unsent = torch.full(shapes.pop(), math.nan)
+            table = torch.stack([(unsent if row is None else row).double() for row in rows])
+            tables.append(table.view(2, count, -1))
+    means, variances = torch.cat(tables, dim=2).numpy()
 
     ratios, shifts = np.zeros((count, count)), np.zeros((count, count))
     with np.errstate(invalid="ignore"):

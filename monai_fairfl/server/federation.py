@@ -435,12 +435,11 @@ class Federation:
             TooFewClients: where fewer than ``min_clients`` are left.
         """
         strategy, settings = self.strategy, self.settings
-        expected = settings.expected(strategy.ranges)
         exchange = Exchange(
             tried.stamped(requests),
             strategy.spec,
             strategy.weights,
-            expected,
+            settings.expected,
             self.progress.answered,
         )
         arrived = exchange.ask(self.transport, settings.timeout)

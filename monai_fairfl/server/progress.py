@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from statistics import median
 
 from rich import progress
 
@@ -60,9 +58,6 @@ class Progress(progress.Progress):
         )
         self.rounds = rounds
         self.title = title
-        # The last rounds' seconds. Their median estimates the time left: the first round reads the
-        # images, too.
-        self.seconds: deque[float] = deque(maxlen=8)
         self.bar = self.add_task(title, total=rounds, completed=done, news="")
         if self.shown_by is not None:
             self.shown_by(done)
@@ -81,8 +76,7 @@ class Progress(progress.Progress):
     def round_done(self, played: Round, seconds: float) -> None:
         """A round was played, in so many seconds."""
         done = played.number + 1
-        self.seconds.append(seconds)
-        left = timedelta(seconds=round(median(self.seconds) * (self.rounds - done)))
+        left = timedelta(seconds=round(seconds * (self.rounds - done)))
         text = f"{self.title} round {done}/{self.rounds}, {seconds:.1f} s, {left} left"
         scores = {}
         for reply in played.exchanges[0]:

@@ -302,11 +302,8 @@ def guarded(
         each_alone: judge each update as if there were no others, for a strategy that shares
             nothing.
     """
-    trained = only_trained(replies)
-    if not trained:
-        return replies, {}
-    clients = {reply.id: reply.client for reply in trained}
-    passed = trained
+    passed = only_trained(replies)
+    clients = {reply.id: reply.client for reply in passed}
     found: list[tuple[str, Verdict]] = []
     for guard in guards:
         # Each guard sees the replies as the previous guards let them pass.

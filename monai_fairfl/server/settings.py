@@ -22,7 +22,7 @@ from monai_fairfl.utils.arguments import (
 
 # Commands make their options of the table, and must not wait for PyTorch to be loaded.
 if TYPE_CHECKING:
-    from monai_fairfl.messages import Expected, Range
+    from monai_fairfl.messages import Expected
 
 BUFFER_POLICIES = ("aggregation", "samples", "local")
 """How the server averages buffers, see :meth:`monai_fairfl.replies.Replies.average`."""
@@ -157,19 +157,12 @@ class RunSettings(Checked):
                 ) from None
         object.__setattr__(self, "ranges", ranges)
 
-    def expected(self, of_strategy: Mapping[str, Range]) -> Expected:
-        """What a server believes of replies.
+    @property
+    def expected(self) -> Expected:
+        """What a server believes of replies."""
+        from monai_fairfl.messages import Expected, Range
 
-        Args:
-            of_strategy: measurement -> range, where the strategy declares one. The run's own
-                setting counts before it, the package's table after it.
-        """
-        from monai_fairfl.messages import MEASUREMENTS, Expected, Range
-
-        ranges = dict(of_strategy)
-        for name, limits in self.ranges.items():
-            unit = MEASUREMENTS[name].range.unit if name in MEASUREMENTS else name
-            ranges[name] = Range(unit, *limits)
+        ranges = {name: Range(name, *limits) for name, limits in self.ranges.items()}
         return Expected(ranges, self.unasked)
 
     @property
@@ -177,10 +170,8 @@ class RunSettings(Checked):
         """Its settings as a request's context has them; empty where there is none."""
         if not self.adapt_epochs:
             return {}
-        context = {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
-        if self.adapt_fuse:
-            context["adapt_fuse"] = 1.0
-        return context
+        names = ("adapt_epochs", "adapt_rate", "adapt_fuse")
+        return {name: float(getattr(self, name)) for name in names}
 
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""

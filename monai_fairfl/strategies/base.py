@@ -23,7 +23,6 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import (
     Estimate,
     ModelSpec,
-    Range,
     Request,
     Weights,
     add_note,
@@ -195,9 +194,6 @@ class Strategy(Component, ABC):
 
     requires: ClassVar[frozenset[str]] = frozenset()
     """Measurements without which the method does not work."""
-
-    ranges: ClassVar[Mapping[str, Range]] = {}
-    """Measurement -> its range, of those that the package does not know."""
 
     gains_when: ClassVar[Mapping[str, str]] = {}
     """Measurement -> ``"high"`` or ``"low"``: which reports of it bring a client weight.

@@ -130,8 +130,6 @@ class Krum(Weighting):
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         count = len(replies)
-        if count == 1:
-            return uniform(replies)
         # Each update's squared distances to the others; its own 0 is the first.
         ordered = np.sort(replies.geometry.squared_distances(), axis=1)[:, 1:]
         scores = ordered[:, : max(1, count - self.attackers - 2)].sum(axis=1)
@@ -489,7 +487,7 @@ class Mixed(Reward):
 def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
     """Masks of the ``counts[i]`` entries of largest magnitude; ties go to the lower index.
 
-    One sort of the values serves all masks.
+    One sort of the values serves all masks: NumPy's, which is many times as fast as a stable one.
 
     Args:
         values: any shape.
@@ -498,12 +496,18 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
     >>> keep_largest(torch.tensor([1.0, -3.0, 2.0]), [2, 0])
     [tensor([False,  True,  True]), tensor([False, False, False])]
     """
-    order = values.abs().flatten().argsort(descending=True, stable=True)
+    magnitudes = values.abs().flatten().double().numpy()
+    ascending = np.sort(magnitudes)
     masks = []
     for count in counts:
-        mask = torch.zeros(values.numel(), dtype=torch.bool)
-        mask[order[:count]] = True
-        masks.append(mask.view(values.shape))
+        mask = np.zeros(len(magnitudes), bool)
+        if count:
+            # Of the entries equal to the smallest that is chosen, the first ones.
+            smallest = ascending[-count]
+            mask = magnitudes > smallest
+            ties = np.flatnonzero(magnitudes == smallest)
+            mask[ties[: count - np.count_nonzero(mask)]] = True
+        masks.append(torch.from_numpy(mask).view(values.shape))
     return masks
 
 

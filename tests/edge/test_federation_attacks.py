@@ -29,7 +29,7 @@ from attackers import (
     with_update,
 )
 from attacks import SITES, STRATEGIES, VICTIM
-from helpers.attacked_federation import federation_of, progress, progress_of_row
+from helpers.attacked_federation import federation_of, progress
 
 from monai_fairfl import Federation, Reply, Strategy
 from monai_fairfl.strategies import FedAvg, FedCE, Median
@@ -62,17 +62,6 @@ def rounds_of(run: Federation) -> Records:
 
 # --- attacks on the model
 
-FLIPPED = ("out.weight", 1)
-"""Tensor and row of the class whose labels an attacker exchanges."""
-
-
-def flipped_labels(reply: Reply, update: Update, scene: Scene, chance: Chance) -> Reply:
-    """Trains one class towards the opposite; all else is honest, and so is the length."""
-    name, row = FLIPPED
-    flipped = update[name].clone()
-    flipped[row] *= -1
-    return with_update(reply, {**update, name: flipped})
-
 
 def replacing_model(reply: Reply, update: Update, scene: Scene, chance: Chance) -> Reply:
     """Sends what makes the average a model of its own: N times the way to it."""
@@ -81,38 +70,32 @@ def replacing_model(reply: Reply, update: Update, scene: Scene, chance: Chance) 
     return with_update(reply, scaled(way, float(len(SITES))))
 
 
-FAULTS: dict[str, tuple[Change, float, float]] = {
-    "scaled by -100": (multiplied(-100.0), -1.0, 0.9),
-    # No guard finds it: what one site takes is its share of the class, once in each direction.
-    "flipped labels": (flipped_labels, 0.5, 0.65),
-    "model replacement": (replacing_model, -1.0, 0.8),
+FAULTS: dict[str, Change] = {
+    "scaled by -100": multiplied(-100.0),
+    "model replacement": replacing_model,
 }
-"""The most of the honest gain that three leave unguarded, the least that one leaves with guards."""
 
 
-def share_left(
-    name: str, count: int, strategy: Strategy, alone: Federation, folder: Path, **settings: Any
+def gain_left(
+    name: str, count: int, honest: Any, folder: Path, strategy: Strategy | None = None, **given: Any
 ) -> float:
-    """What so many attackers leave of the honest sites' gain: in Dice, or in the flipped class."""
+    """The share of the honest sites' gain in Dice that so many attackers leave."""
     sites = SITES[: len(SITES) - count]
-    attack = Attack(FAULTS[name][0], sites=count, hospitals=count)
-    run = federation_of(strategy, folder / "run", attack, **settings)
+    attack = Attack(FAULTS[name], sites=count, hospitals=count)
+    run = federation_of(strategy or FedAvg(), folder / "run", attack, **given)
     assert run.run().finished
-    if name == "flipped labels":
-        return progress_of_row(run, sites, *FLIPPED) / progress_of_row(alone, sites, *FLIPPED)
-    return progress(run, sites) / progress(alone, sites)
+    return progress(run, sites) / progress(honest(len(sites)), sites)
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_default_guards_leave_the_honest_sites_their_gain(
     name: str, honest: Any, tmp_path: Path
 ) -> None:
-    _, unguarded, guarded = FAULTS[name]
-    assert share_left(name, 1, FedAvg(), honest(len(SITES) - 1), tmp_path) > guarded
+    assert gain_left(name, 1, honest, tmp_path) > 0.8
     # Three take it where nothing is guarded, and a robust rule bounds what they take.
-    assert share_left(name, 3, FedAvg(), honest(5), tmp_path / "3", guards=()) < unguarded
+    assert gain_left(name, 3, honest, tmp_path / "3", guards=()) < -1.0
     robust = FedAvg(average=Median())
-    assert share_left(name, 3, robust, honest(5), tmp_path / "robust", guards=()) > 0.35
+    assert gain_left(name, 3, honest, tmp_path / "robust", robust, guards=()) > 0.35
 
 
 # --- attacks on the score

@@ -107,15 +107,6 @@ def test_a_round_is_on_disk_in_the_ledger_before_its_checkpoint_and_before_the_n
 # --- safetensors; a manifest is mended to fit, as somebody does who changes a file on purpose
 
 
-def file_of(header: dict[str, Any]) -> bytes:
-    """A safetensors file with this header."""
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(16)
-
-
-FAR = {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}
-
-
 class Bomb:
     """A pickle that ends the process which reads it."""
 
@@ -125,8 +116,6 @@ class Bomb:
 
 HOSTILE = {
     "a header of 2^62 bytes": struct.pack("<Q", 2**62) + b"{}",
-    "offsets far beyond the file": file_of({"w": FAR}),
-    "a header nested ten thousand times": file_of({}).replace(b"{}", b"[" * 10_000),
     "a pickle": pickle.dumps(Bomb()),
 }
 

@@ -137,12 +137,11 @@ def test_a_long_update_is_cut_to_the_median_of_the_others() -> None:
     found = verdict(played, "C")
     assert (found["action"], found["factor"]) == ("clip", pytest.approx(1 / 6.1))
     assert list(lengths(played).values()) == pytest.approx([1.0] * 5, abs=1e-5)
-    assert verdicts(guarded_rounds(TooLong(), times(5.9))) == {}
     # A tiny update does not make the longer of two others too long; of two clients none is.
-    updates = honest("ABC")
-    updates = {"A": 3.3 * updates["A"], "B": updates["B"], "C": 0.005 * updates["C"]}
-    assert verdicts(guarded_rounds(TooLong(), updates)) == {}
-    assert verdicts(guarded_rounds(TooLong(), times(900, "A", "AB"))) == {}
+    tiny = honest("ABC")
+    tiny = {"A": 3.3 * tiny["A"], "B": tiny["B"], "C": 0.005 * tiny["C"]}
+    for updates in (times(5.9), tiny, times(900, "A", "AB")):
+        assert verdicts(guarded_rounds(TooLong(), updates)) == {}
 
 
 # ---- directions
@@ -157,14 +156,15 @@ def against(cosine: float, names: str = NAMES, agreement: float = 0.5) -> dict[s
 
 
 def test_an_update_against_all_others_is_opposed_and_the_honest_outlier_is_not() -> None:
-    played = guarded_rounds(Opposed(), against(-0.51))
-    assert verdicts(played) == {"E": [("Opposed", QUARANTINE)]}
-    assert "-0.51" in verdict(played, "E")["reason"]
-    assert verdicts(guarded_rounds(Opposed(), against(-0.49))) == {}
-    # Beside fewer than four others, or others that disagree, nobody is judged.
-    assert verdicts(guarded_rounds(Opposed(), against(-1.0, "ABCD"))) == {}
-    assert verdicts(guarded_rounds(Opposed(), against(-1.0, NAMES, 0.29))) == {}
-    assert list(verdicts(guarded_rounds(Opposed(), against(-1.0, NAMES, 0.31)))) == ["E"]
+    for updates, found in (
+        (against(-0.51), ["E"]),
+        (against(-0.49), []),
+        # Beside fewer than four others, or others that disagree, nobody is judged.
+        (against(-1.0, "ABCD"), []),
+        (against(-1.0, NAMES, 0.29), []),
+        (against(-1.0, NAMES, 0.31), ["E"]),
+    ):
+        assert list(verdicts(guarded_rounds(Opposed(), updates))) == found
 
 
 def random_update(seed: int) -> np.ndarray:
@@ -177,18 +177,17 @@ def test_random_numbers_of_the_usual_length_are_noise() -> None:
     assert evidence["in_common"] < 4 < 40 < evidence["among_others"]
     # A little in common is enough, and its sign does not count.
     total = sum(honest(NAMES).values())
-    common = total / np.linalg.norm(total)
-    for sign in (1, -1):
-        outlier = 0.15 * sign * common + np.sqrt(1 - 0.15**2) * random_update(0)
-        assert verdicts(guarded_rounds(Noise(), with_one("C", outlier))) == {}
+    common = -total / np.linalg.norm(total)
+    outlier = at_cosine(0.15, common, random_update(0))
     # Where the others have nothing in common, and of two clients, nobody is noise.
     unrelated = dict(zip(NAMES, directions(5), strict=True))
-    assert verdicts(guarded_rounds(Noise(), unrelated)) == {}
-    assert verdicts(guarded_rounds(Noise(), with_one("B", random_update(0), "AB"))) == {}
+    two = with_one("B", random_update(0), "AB")
+    for updates in (with_one("C", outlier), unrelated, two):
+        assert verdicts(guarded_rounds(Noise(), updates)) == {}
     # Two copies of the same noise do not vouch for each other.
     noise = random_update(1)
     played = guarded_rounds(DEFAULT, {**honest(NAMES), "X": noise, "Y": noise})
-    assert verdicts(played) == {"X": [("Noise", QUARANTINE)], "Y": [("Noise", QUARANTINE)]}
+    assert verdicts(played) == dict.fromkeys("XY", [("Noise", QUARANTINE)])
 
 
 # ---- copies
@@ -200,32 +199,34 @@ def copied(cosine: float, agreement: float = 0.3) -> dict[str, Any]:
     return {**updates, "E": at_cosine(cosine, updates["A"], apart_from(updates["A"]))}
 
 
-def groups(updates: dict[str, Any]) -> set[tuple[str, ...]]:
+def groups(updates: dict[str, Any]) -> set[str]:
     """The groups of copies that are found."""
     [record] = guarded_rounds(Copies(), updates).rounds
     found = [one for of_client in record["verdicts"].values() for one in of_client]
     assert all(one["action"] == "share" for one in found)
-    return {tuple(one["group"]) for one in found}
+    return {"".join(one["group"]) for one in found}
 
 
 def test_nearly_the_same_updates_are_one_group() -> None:
-    assert groups(copied(0.95)) == {("A", "E")}
-    assert groups(copied(0.89)) == set()
-    assert groups({**copied(0.95), "D": copied(0.95)["A"]}) == {("A", "D", "E")}
-    updates = honest("ABCD")
-    assert groups({**updates, "C": updates["A"], "D": updates["B"]}) == {("A", "C"), ("B", "D")}
+    four, eight = honest("ABCD"), honest("ABCDEFGH")
     # Also where most pairs are of copies, of any length.
-    updates = honest("ABCDEFGH")
     for number, client in enumerate("BCDEFGH"):
-        updates[client] = updates["H"] * (1 + 0.3 * number)
-    assert groups(updates) == {tuple("BCDEFGH")}
+        eight[client] = eight["H"] * (1 + 0.3 * number)
+    for updates, found in (
+        (copied(0.95), {"AE"}),
+        (copied(0.89), set()),
+        ({**copied(0.95), "D": copied(0.95)["A"]}, {"ADE"}),
+        ({**four, "C": four["A"], "D": four["B"]}, {"AC", "BD"}),
+        (eight, {"BCDEFGH"}),
+    ):
+        assert groups(updates) == found
 
 
 def test_sites_that_are_alike_are_no_copies() -> None:
-    for agreement in (0.7, 1.0):
-        assert groups(honest(NAMES, agreement)) == set()
-    assert groups({**honest(NAMES, 0.96), "E": directions(20)[-1]}) == set()
-    assert groups({client: 0 * update for client, update in honest(NAMES).items()}) == set()
+    one_apart = {**honest(NAMES, 0.96), "E": directions(20)[-1]}
+    still = {client: 0 * update for client, update in honest(NAMES).items()}
+    for updates in (honest(NAMES, 0.7), honest(NAMES, 1.0), one_apart, still):
+        assert groups(updates) == set()
 
 
 def test_copies_share_one_weight_and_one_credit() -> None:

@@ -61,17 +61,6 @@ def mean_dice(sites: Sequence[str], weights: Mapping[str, Any]) -> float:
     return float(np.mean([Hospital(name, SEED).score(parameters) for name in sites]))
 
 
-def progress_of_row(federation: Federation, sites: Sequence[str], name: str, row: int) -> float:
-    """How far one row of a tensor has come on the way to the sites' best models; 1 is all of it."""
-    first, _ = attacks.initial()
-    moved = (federation.strategy.weights[name] - first[name])[row].double()
-    parts = []
-    for site in sites:
-        best = Hospital(site, SEED).best[name][row]
-        parts.append(float(best @ moved / (best @ best)))
-    return float(np.mean(parts))
-
-
 def progress(federation: Federation, sites: Sequence[str]) -> float:
     """How much Dice the sites gained since the first model."""
     first, _ = attacks.initial()

@@ -34,9 +34,22 @@ SENT = {"A": (1.0, 30, 2.0, 4.0, 7), "B": (-1.0, 10, 6.0, 1.0, 9)}
 """client -> change of each parameter, images, mean, variance, count."""
 
 
-def averaged(weights: Mapping[str, Any], policy: str = "aggregation") -> dict[str, Any]:
-    """The model after one round with these weights, as lists."""
+CASES: list[tuple[dict[str, Any], str, list[float]]] = [
+    ({"A": 0.75, "B": 0.25}, "aggregation", [0.5, 1.5, 3.0, 3.25, 9]),
+    ({"A": 0.25, "B": 0.75}, "aggregation", [-0.5, 0.5, 5.0, 1.75, 9]),
+    ({"A": 0.25, "B": 0.75}, "samples", [-0.5, 0.5, 3.0, 3.25, 9]),
+    ({"A": 0.25, "B": 0.75}, "local", [-0.5, 0.5, -1.0, 1.0, 0]),
+    ({"fc": {"A": 1.0}, "bn": {"B": 1.0}}, "aggregation", [1.0, 0.0, 6.0, 1.0, 9]),
+    # A layer that was not scored is averaged uniformly.
+    ({"fc": {"A": 1.0}}, "aggregation", [1.0, 1.0, 4.0, 2.5, 9]),
+]
+"""Weights, policy of buffers, and the new weights, mean, variance and count."""
 
+
+@pytest.mark.parametrize(("weights", "policy", "expected"), CASES)
+def test_weights_move_the_parameters_of_their_layer_and_buffers_follow_their_policy(
+    weights: dict[str, Any], policy: str, expected: list[float]
+) -> None:
     def answer(request: Request) -> Reply:
         change, images, mean, variance, count = SENT[request.client]
         update = {"fc.weight": torch.full((2,), change), "bn.weight": torch.full((1,), change)}
@@ -49,33 +62,11 @@ def averaged(weights: Mapping[str, Any], policy: str = "aggregation") -> dict[st
 
     strategy = Given(weights, {"A": 0.5, "B": 0.5})
     strategy.buffers = policy
-    strategy.weights_sum_to_one = False
     strategy.start(START, "AB", SPEC)
-    result, _ = drive(strategy, "AB", answer, SPEC)
-    assert result.weights["bn.count"].dtype == torch.int64
-    return {name: tensor.tolist() for name, tensor in result.weights.items()}
-
-
-def test_parameters_move_by_the_weighted_updates_and_counters_take_the_maximum() -> None:
-    found = averaged({"A": 0.75, "B": 0.25})
-    assert found["fc.weight"] == [0.5, 0.5] and found["bn.weight"] == [1.5]
-    assert found["bn.count"] == 9
-
-
-def test_weights_of_layers_act_on_their_layer_and_its_buffers() -> None:
-    found = averaged({"fc": {"A": 1.0, "B": 0.0}, "bn": {"A": 0.0, "B": 1.0}})
-    assert found["fc.weight"] == [1.0, 1.0] and found["bn.weight"] == [0.0]
-    assert found["bn.mean"] == [6.0]
-    # A layer that was not scored is averaged uniformly.
-    found = averaged({"fc": {"A": 1.0, "B": 0.0}})
-    assert found["bn.weight"] == [1.0] and found["bn.mean"] == [4.0]
-
-
-def test_buffer_policies() -> None:
-    policies = {"aggregation": (5.0, 1.75), "samples": (3.0, 3.25), "local": (-1.0, 1.0)}
-    for policy, (mean, variance) in policies.items():
-        found = averaged({"A": 0.25, "B": 0.75}, policy)
-        assert found["bn.mean"] == [mean] and found["bn.var"] == [variance]
+    found = drive(strategy, "AB", answer, SPEC)[0].weights
+    assert found["bn.count"].dtype == torch.int64
+    names = ("fc.weight", "bn.weight", "bn.mean", "bn.var", "bn.count")
+    assert [float(found[name].flatten()[-1]) for name in names] == expected
 
 
 def exchange_of(
@@ -97,10 +88,12 @@ def test_an_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
     generator = torch.Generator().manual_seed(1)
     updates = {c: torch.randn(1000, generator=generator) * 10**n for n, c in enumerate("ABCDEFGH")}
     replies, requests = exchange_of(updates, torch.randn(1000, generator=generator))
-    expected = Replies(replies, requests, ONE).average()["w"]
+    weights = np.linspace(0, 0.25, 8)
+    expected = Replies(replies, requests, ONE).average(weights)["w"]
     for seed in range(5):
         random.Random(seed).shuffle(replies)
-        assert torch.equal(Replies(replies, requests, ONE).average()["w"], expected)
+        found = Replies(replies, requests, ONE).average(weights)["w"]
+        assert torch.equal(found, expected)
 
 
 def test_clients_that_started_from_own_models_average_these_models() -> None:
@@ -114,14 +107,12 @@ def test_clients_that_started_from_own_models_average_these_models() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_an_average_is_one_product_added_to_the_start_and_rounded_once(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(2)
-    start = torch.randn(7, 1001, generator=generator).to(dtype)
-    updates = {name: torch.randn(7, 1001, generator=generator).to(dtype) for name in "ABCDE"}
-    shares = dict(zip("ABCDE", (0.1, 0.2, 0.3, 0.15, 0.25)))
-    replies = Replies(*exchange_of(updates, start), ONE)
-    found = replies.average(np.array(list(shares.values())))["w"]
-    exact = start.double()
-    for name, share in shares.items():
-        exact = exact + share * updates[name].double()
+    start, *changes = torch.randn(6, 7, 1001, generator=generator).to(dtype)
+    shares = [0.1, 0.2, 0.3, 0.15, 0.25]
+    updates = dict(zip("ABCDE", changes, strict=True))
+    found = Replies(*exchange_of(updates, start), ONE).average(np.array(shares))["w"]
+    steps = [share * change.double() for share, change in zip(shares, changes, strict=True)]
+    exact = start.double() + sum(steps)
     # Half precision is computed in float32 and rounded once.
     computed = torch.float64 if dtype == torch.float64 else torch.float32
     slack = 8 * torch.finfo(computed).eps + 0.5 * torch.finfo(dtype).eps

