@@ -33,7 +33,7 @@ import torch
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean, in_words
 from monai_fairfl.messages import ModelSpec, Request, Weights, measurement_of_json, to_json
 from monai_fairfl.replies import Geometry, Replies, weights_of_model
-from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger
+from monai_fairfl.run.ledger import number_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy, play_round
 from monai_fairfl.strategies.parts import Average, Details, Mixed, Reward, Sparsified
 from monai_fairfl.strategies.registry import strategy_of
@@ -43,9 +43,6 @@ Record = Mapping[str, Any]
 
 Answer = Callable[[int, Sequence[Request]], Sequence[Record]]
 """Number of an exchange and its requests -> the record's entry of each request, in order."""
-
-MAPPINGS = ("aggregation", "contributions", "details", "measurements", "missing", "verdicts")
-"""Entries of a round's record that are objects, and are read after it was played."""
 
 OF_THE_CLIENT = frozenset({"previous_weight", "ditto_lambda"})
 """Context that changes no update: it is of a measurement, or of a model that stays at the site."""
@@ -155,7 +152,7 @@ class LedgerRun:
             which runs its code.
 
     Raises:
-        FederationError: when the ledger's chain is broken, or its opening is none.
+        FederationError: when the ledger's chain is broken.
         NotInLedgerError: when the ledger has no record yet.
 
     >>> from tempfile import TemporaryDirectory
@@ -172,17 +169,11 @@ class LedgerRun:
         file = Path(run_dir) / "ledger.jsonl"
         records = read_ledger(file)
         if not records:
-            raise NotInLedgerError(no_record_in(file))
+            raise NotInLedgerError(f"{file} has no record yet: name another run")
         self.opening = records[0]
         self.rounds = [record for record in records if record["kind"] == "round"]
         self.allow_import = allow_import
-        try:
-            self.spec = ModelSpec.from_json(self.opening["spec"])
-        except (KeyError, TypeError, IndexError) as error:
-            raise FederationError(
-                f"the opening of {run_dir}'s ledger is no record of a run ({error!r}): restore the "
-                "ledger from a copy"
-            ) from error
+        self.spec = ModelSpec.from_json(self.opening["spec"])
 
     def strategy(self) -> Strategy:
         """The run's own strategy, made again.
@@ -194,9 +185,8 @@ class LedgerRun:
         configuration = self.opening["configuration"]
         if configuration is None:
             raise NotInLedgerError(
-                f"the ledger does not hold the arguments of {self.opening['name']}: its "
-                "constructor must store each argument, a plain value, in an attribute of the same "
-                "name"
+                f"the ledger lacks the arguments of {self.opening['name']}: its constructor must "
+                "store each, a plain value, in an attribute of its name"
             )
         strategy = strategy_of(configuration, self.allow_import)
         # The sides that the run limited; recorded where it limited any.
@@ -294,9 +284,6 @@ def _play_round(strategy: Strategy, record: Record, answer: Answer) -> RoundResu
 
     name, number = type(strategy).__name__, record.get("round")
     try:
-        for entry in MAPPINGS:
-            if not isinstance(record[entry], Mapping):
-                raise TypeError(f"{entry} is no object")
         strategy.clients = sorted(record["known_clients"])
         strategy.rounds_planned = record["planned_rounds"]
         return play_round(strategy, record["clients"], replies_to)
@@ -554,7 +541,7 @@ def _as_replied(record: Record) -> dict[str, dict[str, Any]]:
         replies = [entry["measured"] or {} for entry in entries if entry["client"] == client]
         found[client] = {}
         for name, value in measured.items():
-            values = [reply[name] for reply in replies if name in reply] or [None]
+            values = [None, *(reply[name] for reply in replies if name in reply)]
             found[client][name] = value if value in values else values[-1]
     return found
 
@@ -686,7 +673,8 @@ def what_if(
         question["strategy"] = type(strategy).__name__
     if without is not None:
         question["without"] = without
-    return WhatIf(question, not why_not, why_not, rounds, _by_site(rounds))
+    sites = {site: _of_site(site, rounds) for site in sorted(known)}
+    return WhatIf(question, not why_not, why_not, rounds, sites)
 
 
 def _why_first_round_is_not_exact(run: LedgerRun, without: str | None) -> str:
@@ -710,22 +698,14 @@ def _why_first_round_is_not_exact(run: LedgerRun, without: str | None) -> str:
     return ""
 
 
-def _by_site(
-    rounds: Sequence[Mapping[str, Any]],
-) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Each site's mean weight and last contribution, recorded and what-if."""
-    found: dict[str, dict[str, dict[str, float | None]]] = {}
+def _of_site(site: str, rounds: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """A site's mean weight and last contribution, recorded and what-if; ``None``: it has none."""
+    found: dict[str, dict[str, float | None]] = {"weight": {}, "contribution": {}}
     for which in ("recorded", "what_if"):
-        weights: dict[str, list[float]] = {}
-        contributions: dict[str, Any] = {}
-        for of_round in rounds:
-            for site, weight in weights_of_model(of_round[which]["aggregation"]).items():
-                weights.setdefault(site, []).append(weight)
-            contributions.update(of_round[which]["contributions"])
-        for site in {*weights, *contributions}:
-            nothing = {"recorded": None, "what_if": None}
-            of_site = found.setdefault(site, {"weight": {**nothing}, "contribution": {**nothing}})
-            if site in weights:
-                of_site["weight"][which] = sum(weights[site]) / len(weights[site])
-            of_site["contribution"][which] = number_in(contributions.get(site))
-    return dict(sorted(found.items()))
+        weights = [weights_of_model(one[which]["aggregation"]).get(site) for one in rounds]
+        own = [weight for weight in weights if weight is not None]
+        found["weight"][which] = sum(own) / len(own) if own else None
+        contributions = [one[which]["contributions"] for one in rounds]
+        given = [of_round[site] for of_round in contributions if site in of_round]
+        found["contribution"][which] = number_in(given[-1]) if given else None
+    return found

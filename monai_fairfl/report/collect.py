@@ -21,7 +21,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import is_plain_estimate
 from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run.checkpoint import Schedule
-from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
+from monai_fairfl.run.ledger import number_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run.resuming import DATA, FullRun, read_digests, recorded_config
 from monai_fairfl.strategies.registry import shipped
 from monai_fairfl.utils.files import distinct_names
@@ -453,7 +453,7 @@ def read_records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
     file = run_dir / "ledger.jsonl"
     records, heads = read_ledger_and_heads(file)
     if not records:
-        raise ConfigError(no_record_in(file))
+        raise ConfigError(f"{file} has no record yet: name another run")
     if records[0].get("kind") != "start":
         raise ConfigError(f"{file} does not begin with a run's opening record; restore it")
     return records, heads[-1]

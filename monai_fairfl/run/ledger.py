@@ -170,15 +170,6 @@ def count_rounds(records: Iterable[Mapping[str, Any]]) -> int:
     return sum(record["kind"] == "round" for record in records)
 
 
-def no_record_in(path: str | Path) -> str:
-    """What an error says of a ledger without a record, and what to do.
-
-    >>> no_record_in("runs/first/ledger.jsonl")
-    'runs/first/ledger.jsonl has no record yet: this run has not begun. Run it, or name ...'
-    """
-    return f"{path} has no record yet: this run has not begun. Run it, or name another run"
-
-
 def number_in(value: Any) -> float | None:
     """The one number of a measurement or contribution in a ledger: its value, or its ``"mean"``.
 

@@ -7,8 +7,8 @@ Coalitions' models can be rebuilt of them after the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class RecordedRound:
             quarantined them.
         buffers: the run's buffer policy.
         spec: the model's tensors.
-        labelled: client -> which classes it labels; clients that label all are left out.
+        manifest: all that was written of the round, with the digest of each file.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class RecordedRound:
     samples: Mapping[str, int]
     buffers: str
     spec: ModelSpec
-    labelled: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+    manifest: Mapping[str, Any]
 
     @property
     def clients(self) -> list[str]:
@@ -85,7 +85,7 @@ class RecordedRound:
             sent = self.sent_by(request.client)
             update = {name: sent[name] for name in self.spec.parameters}
             buffers = {name: sent[name] for name in self.spec.buffers if name in sent}
-            labelled = tuple(self.labelled.get(request.client, ()))
+            labelled = tuple(self.manifest["labelled"].get(request.client, ()))
             samples = self.samples[request.client]
             replies.append(request.reply(update, samples, buffers=buffers, labelled=labelled))
         return Replies(replies, requests, self.spec)
@@ -100,8 +100,7 @@ class RecordedRound:
 
     def _read(self, name: str) -> dict[str, torch.Tensor]:
         with reading(f"recorded round {self.folder}"):
-            manifest = object_of_json((self.folder / MANIFEST).read_bytes())
-            return load_tensors(read_listed(self.folder, name, manifest))
+            return load_tensors(read_listed(self.folder, name, self.manifest))
 
 
 def record_round(
@@ -225,14 +224,10 @@ def recorded_round(run_dir: Path, record: Mapping[str, Any], model: str) -> Reco
         about = object_of_json((folder / MANIFEST).read_bytes())
         spec = ModelSpec.from_json(about["spec"])
         found = RecordedRound(
-            folder, about["round"], about["samples"], about["buffers"], spec, about["labelled"]
+            folder, about["round"], about["samples"], about["buffers"], spec, about
         )
-    begun_with = {"start": (digest_of(found.start()), model)}
-    for key in ("samples", "labelled"):
-        begun_with[key] = about[key], record[key]
-    for key, (recorded, of_ledger) in begun_with.items():
-        if recorded != of_ledger:
-            raise FederationError(
-                f"recorded round {folder} has {key} {recorded}, {run_dir}'s ledger {of_ledger}"
-            )
+    recorded = (digest_of(found.start()), about["samples"], about["labelled"])
+    of_ledger = (model, record["samples"], record["labelled"])
+    if recorded != of_ledger:
+        raise FederationError(f"recorded round {folder} has {recorded}, the ledger {of_ledger}")
     return found
