@@ -78,6 +78,8 @@ class FairMonaiAlgo(MonaiAlgo):
     - A model that lacks parameters is an error, in training and in evaluation.
     - ``abort`` reaches the evaluators. An aborted evaluation is an error: its metrics would be
       those of the model before.
+    - The bundle's ``ValidationHandler`` and ``StatsHandler`` are off: the client measures scores
+      itself. So no best checkpoint is written.
     - After an abort or a failure the next training or evaluation is a whole one.
     - ``initialize`` acts once, and can be repeated after a failure.
     - ``abort`` and ``finalize`` are safe at any time.
@@ -92,9 +94,6 @@ class FairMonaiAlgo(MonaiAlgo):
         state_dir: private folder for the state of the last three rounds. Each training begins with
             it, so a restarted process, or a server that repeats a round, changes no result. Another
             run of the same name deletes the state.
-        all_handlers: whether the bundle's ``ValidationHandler`` and ``StatsHandler`` stay on during
-            federated training. They are off by default, because the client measures scores itself,
-            and a federation has a log of its own. Without them, no best checkpoint is written.
         alone: file of a model that this site trained alone, a candidate of the last mile, see
             :mod:`~monai_fairfl.client.last_mile`. It need not exist before the run ends.
         arguments: of ``MonaiAlgo``, such as ``train_kwargs``, the overrides of ``train.json``.
@@ -123,7 +122,6 @@ class FairMonaiAlgo(MonaiAlgo):
         bundle_root: str,
         state_dir: str | Path,
         *,
-        all_handlers: bool = False,
         alone: str | Path | None = None,
         **arguments: Any,
     ):
@@ -133,7 +131,6 @@ class FairMonaiAlgo(MonaiAlgo):
             arguments[name] = dict(arguments.get(name) or {})
         super().__init__(bundle_root, **arguments)
         self.states = ClientState(state_dir)
-        self.all_handlers = all_handlers
         self.alone = alone
         self._built = False
         # The evaluators of validation and test data, once they are built.
@@ -191,10 +188,9 @@ class FairMonaiAlgo(MonaiAlgo):
         validator = getattr(self.train_workflow, "evaluator", None)
         evaluators = {"validation": validator, "test": self.evaluator}
         self._evaluators = {data: one for data, one in evaluators.items() if one is not None}
-        if not self.all_handlers:
-            # A federated training does without what validates or logs.
-            central = (ValidationHandler, StatsHandler)
-            remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
+        # A federated training does without what validates or logs.
+        central = (ValidationHandler, StatsHandler)
+        remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
         training.drop_unread_output(self.trainer)
         # A bundle may list a case several times in an epoch, and a free rider does.
         files = files_of_cases(self.trainer)
@@ -297,8 +293,7 @@ class FairMonaiAlgo(MonaiAlgo):
             own = task.personal["local"]
             self._measuring.measure("personal", task, own)
         if "adapt_epochs" in request.context:
-            taken = self._last_mile(task, received if own is None else own)
-            own = own if taken is None else taken
+            own = self._last_mile(task, own or received) or own
         if request.context.get("closing", 0) and own is not None:
             # With the training's recipe, where the bundle has one.
             parser = self.train_workflow.parser
@@ -307,8 +302,8 @@ class FairMonaiAlgo(MonaiAlgo):
                 files = ensure_tuple(self.config_train_filename)
                 digests = digests_of_files(self.bundle_root, files)
                 recipe = replace(parser.get_parsed_content("recipe"), files=digests)
-            path = self.states.path(request.run, "own.pt")
-            save_model_file(path, self.spec.with_aliases(own), recipe)
+            file = self.states.path(request.run, "own.pt")
+            save_model_file(file, self.spec.with_aliases(own), recipe)
 
     def _last_mile(self, task: Task, own: Weights) -> Weights | None:
         """A model that serves this client better than ``own``, which it would use; ``None``: none.
@@ -405,8 +400,7 @@ class FairMonaiAlgo(MonaiAlgo):
         # A training that diverged is not stored: Adam's moments would spoil every later round. A
         # constant buffer, such as a mask of -inf, may stay what it was.
         for name, tensor in trained["local"].items():
-            is_buffer = name not in self.spec.parameters
-            before = received[name].to(tensor) if is_buffer else None
+            before = None if name in self.spec.parameters else received[name].to(tensor)
             if not is_finite_or_unchanged(tensor, before):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite, "

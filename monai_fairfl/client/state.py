@@ -139,11 +139,8 @@ class ClientState:
         receipt = {key: getattr(request, key) for key in ("client", "run", "round", "id", "task")}
         receipt["ended"] = bool(request.context.get("ended", 0))
         receipt |= {"head": request.ledger_head, "update": update or None}
-        file = private_folder(self.folder) / RECEIPTS
-        written = file.read_bytes() if file.exists() else b""
-        # A crash may have cut the last line short.
-        begin = b"" if written.endswith(b"\n") or not written else b"\n"
-        write_atomically(file, begin + json.dumps(receipt).encode() + b"\n", append=True)
+        line = json.dumps(receipt).encode() + b"\n"
+        write_atomically(private_folder(self.folder) / RECEIPTS, line, append=True)
 
     def path(self, run: str, name: str) -> Path:
         """This client's file ``name`` of ``run``.

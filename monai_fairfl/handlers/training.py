@@ -8,7 +8,7 @@ Every handler of this package can be detached, which MONAI's handlers cannot be.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -47,7 +47,7 @@ class Detachable(ABC):
     >>> _ = engine.run([0])
     """
 
-    _handles: list[RemovableEventHandle]
+    _handles: Sequence[RemovableEventHandle] = ()
 
     @abstractmethod
     def callbacks(self) -> Callbacks:
@@ -60,7 +60,7 @@ class Detachable(ABC):
 
     def detach(self) -> None:
         """Act no longer; nothing happens before ``attach``."""
-        for handle in getattr(self, "_handles", []):
+        for handle in self._handles:
             handle.remove()
 
 
@@ -153,7 +153,7 @@ class TrainLoss(Detachable):
         predicted = output.get(CommonKeys.PRED)
         # With deep supervision there are several predictions: a list, the finest first, or one
         # tensor (B, S, C, ...).
-        if isinstance(predicted, (list, tuple)) and predicted:
+        if isinstance(predicted, (list, tuple)):
             predicted = predicted[0]
         if isinstance(label, torch.Tensor) and label.ndim > 2:
             shape = tuple(getattr(predicted, "shape", ()))

@@ -261,7 +261,8 @@ def network_inputs(engine: SupervisedEvaluator | SupervisedTrainer) -> torch.Ten
         (n, C, H, W) or (n, C, H, W, D).
 
     Raises:
-        ValueError: when the network takes more than the image, or no image came.
+        TypeError: when the network takes more than the image.
+        ValueError: when no image came.
 
     >>> import torch
     >>> from monai.engines import SupervisedEvaluator
@@ -279,10 +280,8 @@ def network_inputs(engine: SupervisedEvaluator | SupervisedTrainer) -> torch.Ten
     seen = 0
     stride = 1
 
-    def stand_in(batch: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def stand_in(batch: torch.Tensor) -> torch.Tensor:
         nonlocal images, seen, stride
-        if args or kwargs:
-            raise ValueError("a network that takes more than an image has no features to compare")
         for image in convert_to_tensor(batch, track_meta=False):
             # Features must have one length: images of another shape than the first are left out.
             if images and image.shape != images[0].shape:

@@ -183,7 +183,7 @@ def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
     """
     dataset = getattr(engine.data_loader, "dataset", None)
     cases = getattr(dataset, "data", dataset)
-    if not isinstance(cases, Sequence) or isinstance(cases, str):
+    if not isinstance(cases, Sequence):
         return [None] * len(cases) if isinstance(cases, Sized) else []
     found: list[tuple[str, ...] | None] = []
     for case in cases:

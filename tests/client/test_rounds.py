@@ -175,16 +175,9 @@ def test_each_answer_leaves_a_receipt_with_the_head_and_the_digest_of_the_update
     assert reply.digest == digest_of({**reply.update, **reply.buffers})
     # A request of no ledger, such as one of a valuation, leaves none.
     client.answer(Request("alder", "measure", weights, ("score",), run="v", round=0))
-    file = tmp_path / "alder" / "state" / "receipts.jsonl"
-    # A crash cut the last line short.
-    with file.open("a") as stream:
-        stream.write('{"cut')
     ended = {"ended": 1.0}
     client.answer(Request("alder", "measure", {}, (), ended, run="r", round=1, ledger_head="cd"))
-    lines = file.read_text().splitlines()
-    del lines[1]
-    file.write_text("\n".join(lines))
-    trained, last = read_receipts(file)
+    trained, last = read_receipts(tmp_path / "alder" / "state" / "receipts.jsonl")
     assert (trained.run, trained.round, trained.head, trained.ended) == ("r", 0, "ab", False)
     assert trained.update == reply.digest
     assert (last.head, last.update, last.ended) == ("cd", None, True)

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from helpers.client_requests import measure, same, train
 from helpers.refusals import refused
-from monai.fl.utils.exchange_object import ExchangeObject
 from torch.nn.utils import parameters_to_vector
 
 from monai_fairfl import ModelSpec, Reply, Request
@@ -107,16 +105,3 @@ def test_what_the_client_cannot_do_and_weights_of_another_network_are_refused_by
             train(client, given, 0, names, **context)
     with refused("other", by=KeyError):
         measure(client, {**weights, "other": torch.ones(1)}, "score")
-
-
-def test_neither_another_site_nor_a_training_by_the_engine_changes_a_round(
-    new_client: Any, weights: Weights, undisturbed: list[Reply], tmp_path: Path
-) -> None:
-    client = new_client(batch_size=1)
-    train(client, weights)
-    other = new_client("elm")
-    other.answer(Request("elm", "train", weights, ("global_score",), run="r", round=0, seed=1))
-    client.train(ExchangeObject(weights=client.trainer.network.state_dict()))
-    assert same(train(client, weights, 1).update, undisturbed[1].update)
-    # Only the site's own account may enter its private folder.
-    assert (tmp_path / "elm" / "state").stat().st_mode & 0o777 == 0o700

@@ -285,7 +285,7 @@ class FairFLAggregator(ModelAggregator):
                 elif not is_difference:
                     value = value - start
             (buffers if is_buffer else update)[name] = value
-        steps = _number((model.meta or {}).get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))
+        steps = _number(model.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))
         count = max(round(steps), 1) if math.isfinite(steps) else 1
         measurements = self._measurements(model, request.client)
         return request.reply(
@@ -300,7 +300,7 @@ class FairFLAggregator(ModelAggregator):
             numbers[str(name).removeprefix("fairfl/")] = _number(value)
         if self.key_metric in numbers:
             numbers["global_score"] = numbers[self.key_metric]
-        mean = (model.meta or {}).get(FedCEConstants.MINUS_MODEL_SCORE)
+        mean = model.meta.get(FedCEConstants.MINUS_MODEL_SCORE)
         if mean is not None:
             numbers["leave_one_out_error"] = self._error_of_round(float(mean), client)
         return {name: number for name, number in numbers.items() if math.isfinite(number)}

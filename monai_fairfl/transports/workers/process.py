@@ -106,10 +106,9 @@ class Worker:
         Args:
             do: a function that can be pickled.
         """
-        message = packed(do)
         # A process that has ended is news, too.
         with suppress(OSError):
-            self.connection.send_bytes(message)
+            self.connection.send_bytes(packed(do))
 
     def take(self) -> tuple[str, Any] | None:
         """What the process says, see :func:`news`; ``None`` where that is nothing."""
