@@ -60,7 +60,7 @@ def calling() -> tuple[ConfigParser | None, tuple[str, ...]]:
 
 
 def train_config(
-    bundle_root: Path, overrides: Mapping[str, Any], config: Sequence[str] | str = TRAIN
+    bundle_root: Path, overrides: Mapping[str, Any], config: Sequence[str] = TRAIN
 ) -> ConfigParser:
     """The bundle's training configuration with ``overrides``, unresolved.
 
@@ -68,18 +68,17 @@ def train_config(
         bundle_root: the bundle.
         overrides: plain values only: MONAI builds a ``_target_`` where it is written, which here is
             the server.
-        config: configuration files relative to the bundle, merged in order; or a single one.
+        config: configuration files relative to the bundle, merged in order.
 
     Raises:
         ConfigError: when a file is missing, an override names nothing in them, or is not plain.
     """
-    names = ensure_tuple(config)
     root = str(bundle_root.absolute())
     # As `monai.bundle run` does: MONAI's client builds the engines without running the workflow.
     if (bundle_root / "scripts").is_dir() and root not in sys.path:
         sys.path.insert(1, root)
     parser = ConfigParser({})
-    for name in names:
+    for name in config:
         for key, value in read_keys(bundle_root / name, must=True).items():
             merge_kv(parser, key, value)
     for key, value in overrides.items():
@@ -91,7 +90,7 @@ def train_config(
         # A key may be added to a section that is there.
         if (key.rpartition("#")[0] or key) not in parser:
             hint = did_you_mean(key.partition("#")[0], parser.get())
-            raise ConfigError(f"override {key!r} names nothing in {', '.join(names)}{hint}")
+            raise ConfigError(f"override {key!r} names nothing in {', '.join(config)}{hint}")
         parser[key] = value
     return parser
 

@@ -143,19 +143,6 @@ def test_what_sites_would_share_is_each_sites_own_and_what_is_central_is_off(
     assert set(keys) <= set(adopted["changed"])
 
 
-def test_a_network_of_several_outputs_is_scored_by_the_first_and_not_while_it_trains(
-    bundle: Path, tmp_path: Path, adopt: Adopt
-) -> None:
-    adopt(bundle)
-    trainer = training(bundle)["train#trainer"]
-    assert trainer["postprocessing"] is None and trainer["key_train_metric"] is None
-    other = write_foreign_bundle(tmp_path / "other", "basic_unet_plus_plus")
-    adopt(other)
-    inferer = training(other)["validate#evaluator#inferer"]
-    assert inferer["_target_"] == "monai_fairfl.inferers.FirstOutputInferer"
-    assert inferer["inferer"]["_target_"] == "SlidingWindowInferer"
-
-
 def test_another_score_gives_way_to_the_dice(bundle: Path, adopt: Adopt) -> None:
     evaluator = "validate#evaluator"
     dice = training(bundle, TRAIN[:1])[f"{evaluator}#key_val_metric"]

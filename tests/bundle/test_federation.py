@@ -17,13 +17,12 @@ import nibabel as nib
 import numpy as np
 import pytest
 from helpers import warm_python
-from helpers.bundle_runs import BUNDLE, OVERRIDES, command, federation, run
+from helpers.bundle_runs import OVERRIDES, command, federation, run
 from helpers.linear_federation import in_place_of_training
 from helpers.made_once import MadeOnce
 from helpers.worker_clients import all_end, descendants_of
 
 from monai_fairfl import read_ledger
-from monai_fairfl.bundle import initial_model
 from monai_fairfl.data import check_cases
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.model_files import state_of_file
@@ -116,18 +115,6 @@ def test_a_run_begins_from_the_model_that_it_is_given_at_the_sites_that_it_is_gi
     [history] = federated.run()
     assert sorted(history.rounds[0]["samples"]) == ["cedar", "far"]
     assert history.records[0]["model"] == read_ledger(whole / "ledger.jsonl")[-1]["model"]
-
-
-def test_a_recipes_network_may_take_other_channels_and_axes_than_the_bundles_own() -> None:
-    expected = {
-        "strong": ("input_block.conv1.conv", (4, 3, 3, 3)),
-        "light": ("model.0.conv", (4, 1, 3, 3)),
-        "volumes": ("input_block.conv1.conv", (4, 1, 3, 3, 3)),
-    }
-    for recipe, (layer, shape) in expected.items():
-        config = ["configs/train.json", f"configs/{recipe}.json"]
-        weights, _ = initial_model(BUNDLE, {"channels": [4, 8, 8]}, config=config)
-        assert weights[f"{layer}.weight"].shape == shape
 
 
 # --- the sites' images
