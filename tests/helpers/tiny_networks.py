@@ -121,8 +121,8 @@ def federation(
     """
     makers = {name: partial(Site, name, folder / "run" / "sites") for name in sites}
     transport = FaultyTransport(makers, fault or (lambda request, reply: reply))
-    settings = {"rounds": 3, **settings}
-    return Federation(strategy, transport, initial=initial, run_dir=folder / "run", **settings)
+    settings = {"rounds": 3, "initial": initial, "run_dir": folder / "run", **settings}
+    return Federation(strategy, transport, **settings)
 
 
 def receipts_of(folder: Path, site: str) -> Path:
