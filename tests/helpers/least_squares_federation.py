@@ -36,16 +36,15 @@ def federation(
     folder: Path,
     strategy: Strategy | None = None,
     transport: Any = None,
-    name: str = "run",
     **settings: Any,
 ) -> Federation:
-    """A federation in ``folder/name``, of FedCE and of all clients where nothing else is given."""
+    """A federation in ``folder/run``, of FedCE and of all clients where nothing else is given."""
     settings = {"rounds": ROUNDS, **settings}
     return Federation(
         strategy or FedCE("sum"),
         transport or InProcess(clients()),
         initial=initial,
-        run_dir=folder / name,
+        run_dir=folder / "run",
         **settings,
     )
 

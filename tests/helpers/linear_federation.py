@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.bundle_runs import federation
-from helpers.tiny_networks import STATISTICS
+from helpers.tiny_networks import OF_LAYERS, STATISTICS, by_layer
 
 from monai_fairfl import BundleFederation, Estimate, Reply, Request, Strategy
 from monai_fairfl.client import FairMonaiAlgo
@@ -28,7 +28,11 @@ def score_of(request: Request) -> float:
 
 def answer(client: FairMonaiAlgo, request: Request) -> Reply:
     """In place of training and measuring."""
-    measured = {name: {"mean": Estimate(score_of(request), 0.1, 4)} for name in request.measure}
+    score = score_of(request)
+    measured: dict[str, Any] = {}
+    for name in request.measure:
+        estimate = {"mean": Estimate(score, 0.1, 4)}
+        measured[name] = by_layer(request, score) if name in OF_LAYERS else estimate
     if request.task == "measure":
         return request.reply(measurements=measured)
     step = 0.01 * len(request.client)
