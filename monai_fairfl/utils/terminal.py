@@ -104,11 +104,15 @@ def quiet() -> Iterator[None]:
     False
     True
     """
-    names = {*logging.root.manager.loggerDict, "monai_fairfl"}
-    levels = {each: each.level for each in [logging.root, *map(logging.getLogger, names)]}
+    ours = logging.getLogger("monai_fairfl")
+    levels = {logging.root: logging.root.level, ours: ours.level}
+    for each in logging.root.manager.loggerDict.values():
+        # The others have the level of one above them.
+        if isinstance(each, logging.Logger) and each.level != logging.NOTSET:
+            levels[each] = each.level
     for each in levels:
         if not each.name.startswith("monai_fairfl."):
-            each.setLevel(logging.INFO if each.name == "monai_fairfl" else logging.WARNING)
+            each.setLevel(logging.INFO if each is ours else logging.WARNING)
     try:
         with warnings.catch_warnings():
             for message in NOISY_WARNINGS:

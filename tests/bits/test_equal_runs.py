@@ -49,9 +49,9 @@ def test_no_order_of_tensors_changes_a_bit(strategy: type[Strategy], tmp_path: P
         update = dict(reversed(list(reply.update.items())))
         return replace(reply, update=update, buffers=dict(reversed(list(reply.buffers.items()))))
 
-    odd_federation.federation(strategy(), tmp_path / "one" / "run").run()
+    odd_federation.federation(strategy(), tmp_path / "one").run()
     faults = {"ash": backwards, "oak": backwards}
-    odd_federation.federation(strategy(), tmp_path / "other" / "run", faults=faults).run()
+    odd_federation.federation(strategy(), tmp_path / "other", faults=faults).run()
     assert ledger_bytes(tmp_path / "other") == ledger_bytes(tmp_path / "one")
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from helpers.least_squares_federation import (
-    concluded_in_round,
     federation,
     global_weights,
     ledger_bytes,
@@ -163,7 +162,7 @@ def test_a_finished_run_is_over(tmp_path: Path) -> None:
 
 
 def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) -> None:
-    history = concluded_in_round(1, tmp_path / "concluded").run()
+    history = stopped_in_round(1, tmp_path / "concluded", "conclude").run()
     assert history.finished
     federation(tmp_path / "planned", rounds=2).run()
     planned = records_less_the_plan(tmp_path / "planned")

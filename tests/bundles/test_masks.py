@@ -108,7 +108,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         local_epochs=12,
         run_dir=str(folder / "run"),
         config=config,
-        overrides={**bundle.small, **learning, **bundle.recipes.get(recipe, {})},
+        overrides={**bundle.small, **learning},
         report=False,
     ).run()
     return Run(bundle, folder / "sites", folder / "run", recipe)

@@ -47,8 +47,7 @@ def example(
 
     def train(out: Path) -> None:
         names = (*TRAIN, recipe) if recipe else TRAIN
-        learning = {**bundle.quick_learning, **bundle.recipes.get(recipe, {})}
-        bundle.run(names, site, out, max_epochs=60, val_interval=0, **learning)
+        bundle.run(names, site, out, max_epochs=60, val_interval=0, **bundle.quick_learning)
 
     name = "_".join(["trained_long", bundle.name, *filter(None, [recipe])])
     model = made_once(name, train) / "model.pt"

@@ -86,7 +86,7 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, tmp_path: Path) -> 
     faults = {"beech": away, "elm": reporting(0.5, math.nan, 0.4)}
     strategy = MADE[name]()
     given: dict[str, Any] = {"dtype": dtype, "faults": faults}
-    history = federation(strategy, tmp_path / "whole" / "run", **given).run()
+    history = federation(strategy, tmp_path / "whole", **given).run()
     require_sound(history, strategy)
 
     # The absent client and the one that sent NaN are named, and no one else.
@@ -109,7 +109,7 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, tmp_path: Path) -> 
 
     # A run that is stopped and resumed has the same models.
     stop = StopsAfterTheFirst()
-    folder = tmp_path / "parts" / "run"
+    folder = tmp_path / "parts"
     stop.federation = federation(MADE[name](), folder, observer=stop, **given)
     assert not stop.federation.run().finished
     resumed = federation(MADE[name](), folder, **given).run(resume=True)
@@ -127,7 +127,7 @@ STRANGE = (-math.inf, 1e308, 10**400, None, {"mean": 0.5, "body": 0.5, "head": 1
 def test_one_clients_strange_numbers_end_no_federation(name: str, tmp_path: Path) -> None:
     strategy = MADE[name]()
     faults = {"elm": reporting(*STRANGE)}
-    history = federation(strategy, tmp_path / "run", faults=faults, rounds=len(STRANGE)).run()
+    history = federation(strategy, tmp_path, faults=faults, rounds=len(STRANGE)).run()
     require_sound(history, strategy)
     for record in history.rounds:
         assert {*record["not_finite"], *record["dropped"]} <= {"elm"}

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.driving import Listening
 from helpers.faults_of_folders import files_of_at_most, leftovers
 from helpers.least_squares_federation import (
-    Listening,
     changing,
     federation,
     global_weights,

@@ -19,8 +19,9 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+from helpers.checkout import BIN, wait_for  # noqa: E402
 from helpers.federations import CLIENTS, LAST_MILE, assert_same_run, recipe  # noqa: E402
-from helpers.flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
+from helpers.flare_poc import Poc, poc  # noqa: E402
 from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
 
 from monai_fairfl import read_ledger  # noqa: E402

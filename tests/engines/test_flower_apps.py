@@ -15,13 +15,13 @@ pytest.importorskip("flwr")
 import torch  # noqa: E402
 from cryptography.hazmat.primitives.serialization import Encoding  # noqa: E402
 from helpers.bfloat16_bundle import write_bfloat16_bundle  # noqa: E402
-from helpers.federations import assert_same_run  # noqa: E402
-from helpers.flower_grid import App, Nodes, new_key, own_files  # noqa: E402
-from helpers.flower_runs import (  # noqa: E402
+from helpers.federations import (  # noqa: E402
     BUNDLE,
-    OVERRIDES,
+    SETTINGS,
+    assert_same_run,
     in_one_process,
 )
+from helpers.flower_grid import App, Nodes, new_key, own_files  # noqa: E402
 
 from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.transports.flower import export_app  # noqa: E402
@@ -41,7 +41,7 @@ def test_a_run_has_the_ledger_and_models_of_one_process_in_bfloat16_too(
     keys = tmp_path / "server" / "keys"
     keys.mkdir(parents=True)
     monkeypatch.setenv(HOME, str(tmp_path / "server"))
-    job = {"num_rounds": 2, "min_clients": 3, "overrides": OVERRIDES, "device": "cpu"}
+    job = {"num_rounds": 2, "min_clients": 3, "overrides": SETTINGS, "device": "cpu"}
     app = App(
         export_app(tmp_path / "app", bundle=str(bundle), strategy="FedAvg", name="half", **job)
     )
@@ -69,7 +69,7 @@ def test_a_run_has_the_ledger_and_models_of_one_process_in_bfloat16_too(
 def test_a_server_without_a_key_for_each_site_begins_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = App(export_app(tmp_path / "app", bundle=BUNDLE, overrides=OVERRIDES))
+    app = App(export_app(tmp_path / "app", bundle=BUNDLE, overrides=SETTINGS))
     keys = tmp_path / "server" / "keys"
     keys.mkdir(parents=True)
 

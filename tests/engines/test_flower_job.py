@@ -18,7 +18,7 @@ from flwr.common.config import (  # noqa: E402
     parse_config_args,
 )
 from flwr.supercore.run import Run  # noqa: E402
-from helpers.flower_runs import BUNDLE, OVERRIDES  # noqa: E402
+from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
@@ -32,7 +32,7 @@ def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path
         "min_clients": 3,
         "num_rounds": 7,
         "name": "a name",
-        "overrides": OVERRIDES,
+        "overrides": SETTINGS,
         "local_epochs": 2,
         "timeout": 12.5,
         "adapt_epochs": 2,

@@ -20,8 +20,8 @@ pytest.importorskip("flwr")
 import torch  # noqa: E402
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict  # noqa: E402
 from helpers.client_requests import tiny_model  # noqa: E402
+from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 from helpers.flower_grid import Answer, App, Nodes, own_files  # noqa: E402
-from helpers.flower_runs import BUNDLE, OVERRIDES  # noqa: E402
 
 from monai_fairfl import Reply, Request  # noqa: E402
 from monai_fairfl.transports.flower import FlowerTransport, export_app  # noqa: E402
@@ -43,7 +43,7 @@ def exchange(nodes: Nodes, names: Mapping[str, int], *absent: str) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> App:
-    settings = {"bundle": BUNDLE, "overrides": OVERRIDES, "device": "cpu"}
+    settings = {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"}
     return App(export_app(tmp_path_factory.mktemp("app"), **settings))
 
 

@@ -17,9 +17,15 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from helpers.federations import assert_same_run  # noqa: E402
-from helpers.flower_runs import OVERRIDES, SITES, in_one_process  # noqa: E402
-from helpers.flower_system import FlowerSystem, blocks_of, wait_for  # noqa: E402
+from helpers.checkout import wait_for  # noqa: E402
+from helpers.federations import (  # noqa: E402
+    CLIENTS,
+    SETTINGS,
+    assert_same_run,
+    in_one_process,
+)
+from helpers.flower_system import FlowerSystem  # noqa: E402
+from helpers.page_blocks import blocks_in  # noqa: E402
 
 from monai_fairfl import read_ledger  # noqa: E402
 from monai_fairfl.audit import check_receipts, read_receipts  # noqa: E402
@@ -31,13 +37,13 @@ pytestmark = pytest.mark.engines
 @pytest.fixture(scope="module")
 def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlowerSystem]:
     """A running system: a server and three sites, each of which names its own images."""
-    running = FlowerSystem(tmp_path_factory.mktemp("flower"), SITES)
+    running = FlowerSystem(tmp_path_factory.mktemp("flower"), CLIENTS)
     try:
-        for site in SITES:
+        for site in CLIENTS:
             write_own_settings(running, hospitals, site)
         running.start_server()
         running.register()
-        for site in SITES:
+        for site in CLIENTS:
             running.start(site)
         yield running
     finally:
@@ -46,7 +52,7 @@ def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def write_own_settings(system: FlowerSystem, hospitals: Path, site: str) -> None:
     """The page's file of a site's own settings, with the test's images."""
-    [shown] = blocks_of("docs/flower_production.md", "json")
+    [shown] = blocks_in("docs/flower_production.md", "json")
     here = {"dataset_dir": str(hospitals / site), "device": "cpu"}
     own = {**json.loads(shown), **here, "overrides": {"num_workers": 0}}
     file = system.folder / "sites" / site / "local" / "fairfl.json"
@@ -57,7 +63,7 @@ def write_own_settings(system: FlowerSystem, hospitals: Path, site: str) -> None
 def export(system: FlowerSystem, rounds: int, *options: str) -> None:
     """The page's command, of a tiny training."""
     small = ["--rounds", str(rounds), "--local-epochs", "1", "--overrides"]
-    system.run("monai-fairfl", "export", more=[*small, json.dumps(OVERRIDES), *options])
+    system.run("monai-fairfl", "export", more=[*small, json.dumps(SETTINGS), *options])
 
 
 def rounds_of(system: FlowerSystem, name: str) -> list[dict[str, Any]]:
@@ -85,7 +91,7 @@ def test_the_pages_commands_give_the_run_of_one_process_also_after_a_kill_of_the
     own = {"strategies": FedCE(), "local_epochs": 1}
     assert_same_run(run, in_one_process(hospitals, tmp_path / "fedce", 2, **own))
     assert {file.name for file in run.iterdir()} >= {"models", "report.html", "checkpoints"}
-    for site in SITES:
+    for site in CLIENTS:
         own_files = system.folder / "sites" / site / "fairfl" / site
         proof = check_receipts(run, read_receipts(own_files / "state" / "receipts.jsonl"))
         assert (proof.covered, proof.problems) == (len(read_ledger(run / "ledger.jsonl")), ())

@@ -14,15 +14,11 @@ import numpy as np
 from attackers import Attack
 from attacks import SITES, Hospital
 
-from monai_fairfl import Client, Federation, InProcess, Strategy
+from monai_fairfl import Federation, InProcess, Strategy
 from monai_fairfl.guards import DEFAULT, Guard
 
 SEED = 3
 ROUNDS = 7
-
-
-def itself(client: Client) -> Client:
-    return client
 
 
 def federation_of(
@@ -46,9 +42,8 @@ def federation_of(
         outlier: whether the last site is an honest outlier.
         settings: of the run.
     """
-    makers = {}
-    for name, client in attacks.clients_of(sites, attack, SEED, outlier).items():
-        makers[name] = partial(itself, client)
+    clients = attacks.clients_of(sites, attack, SEED, outlier)
+    makers = {name: partial(clients.get, name) for name in clients}
     given = {"seed": SEED, "final": (), "rounds": ROUNDS, **settings}
     return Federation(
         strategy, InProcess(makers), initial=attacks.initial, guards=guards, run_dir=folder, **given

@@ -16,7 +16,7 @@ from helpers.checkout import CHECKOUT, DEVICE, TINY
 from monai_fairfl import BundleFederation
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
-OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
+OVERRIDES = TINY
 
 
 def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:

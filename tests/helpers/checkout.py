@@ -1,16 +1,21 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the checkout is, and the settings that make the prostate bundle tiny."""
+"""Where the checkout is, settings that make the prostate bundle tiny, and waiting for processes."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
 
 DEVICE = os.environ.get("MONAI_FAIRFL_TEST_DEVICE", "cpu")
 """The device on which clients train and measure in tests that compare no bits with stored ones."""
@@ -20,8 +25,21 @@ TINY = {
     "channels": [4, 8, 8],
     "batch_size": 2,
     "slices_per_volume": 4,
-    "decay_epochs": 4,
 }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(what: str, happened: Callable[[], object], seconds: float = 400) -> None:
+    """Wait until something has happened."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
+        time.sleep(0.2)
 
 
 def files_of_the_project() -> list[Path]:

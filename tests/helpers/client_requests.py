@@ -34,18 +34,6 @@ def tiny_model(**overrides: Any) -> tuple[dict[str, torch.Tensor], Any]:
     return dict(weights), spec
 
 
-def tiny_settings(images: Path, folder: Path) -> dict[str, Any]:
-    """Overrides for a site with these images, whose files go below ``folder``."""
-    return {
-        "dataset_dir": str(images),
-        "datalist_file": str(folder.parent / f"{folder.name}.json"),
-        "ckpt_dir": str(folder / "models"),
-        "output_dir": str(folder / "eval"),
-        "device": f"$torch.device('{DEVICE}')",
-        **TINY,
-    }
-
-
 def tiny_client(
     hospitals: Path,
     folder: Path,
@@ -68,7 +56,16 @@ def tiny_client(
         arguments: of the client.
         **overrides: of the configuration.
     """
-    settings = {**tiny_settings(hospitals / site, folder / site), **overrides}
+    settings = {
+        "dataset_dir": str(hospitals / site),
+        "datalist_file": str(folder / f"{site}.json"),
+        "ckpt_dir": str(folder / site / "models"),
+        "output_dir": str(folder / site / "eval"),
+        "device": f"$torch.device('{DEVICE}')",
+        "decay_epochs": 4,
+        **TINY,
+        **overrides,
+    }
     given = {"train_kwargs": settings, "eval_kwargs": dict(settings), **arguments}
     if kind is FairMonaiAlgo:
         given["state_dir"] = folder / site / state

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from monai_fairfl import ModelSpec, Replies, Reply, Request, RoundResult, Strategy
+from monai_fairfl.server import Observer
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
 SPEC = ModelSpec(("w",), layers={"w": "fc"})
@@ -53,7 +54,6 @@ def play(
     results = []
     for update, measured in zip(updates, measurements or [{}] * len(updates), strict=True):
         results.append(play_round(strategy, update, measured, samples))
-        strategy.weights = results[-1].weights
     return results
 
 
@@ -72,7 +72,7 @@ def play_round(
         count = (samples or {}).get(client, 1)
         return request.reply({"w": vector(update[client])}, count, measurements=asked)
 
-    result, exchanges = _exchanges(strategy, sorted(update), answer, SPEC)
+    result, exchanges = drive(strategy, sorted(update), answer)
     assert len(exchanges) == 1
     return result
 
@@ -94,33 +94,24 @@ def drive(
     Returns:
         The result, and the requests of each exchange.
     """
-    result, exchanges = _exchanges(strategy, clients, answer, spec)
-    strategy.weights = result.weights
-    strategy.rewards = result.rewards or strategy.rewards
-    return result, exchanges
-
-
-def _exchanges(
-    strategy: Strategy,
-    clients: Sequence[str],
-    answer: Callable[[Request], Reply | None],
-    spec: ModelSpec,
-) -> tuple[RoundResult, list[list[Request]]]:
     generator = strategy.round(clients)
     exchanges = []
     requests = next(generator)
     while True:
         numbered = [replace(request, id=number) for number, request in enumerate(requests)]
         exchanges.append(numbered)
-        replies = [
-            replace(reply, id=request.id)
-            for request in numbered
-            if (reply := answer(request)) is not None
-        ]
+        replies = []
+        for request in numbered:
+            reply = answer(request)
+            if reply is not None:
+                replies.append(replace(reply, id=request.id))
         try:
             requests = generator.send(Replies(replies, numbered, spec))
         except StopIteration as stop:
-            return stop.value, exchanges
+            result = stop.value
+            strategy.weights = result.weights
+            strategy.rewards = result.rewards or strategy.rewards
+            return result, exchanges
 
 
 def agree(found: Any, expected: Any, atol: float = 2e-6) -> None:
@@ -129,8 +120,18 @@ def agree(found: Any, expected: Any, atol: float = 2e-6) -> None:
     np.testing.assert_allclose(numbers, expected, atol=atol)
 
 
-def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3")) -> list[float]:
+def values(numbers: Mapping[str, Any], clients: Sequence[str] = CLIENTS) -> list[float]:
     return [float(numbers[client]) for client in clients]
+
+
+class Listening(Observer):
+    """Passes the records that are added to a function."""
+
+    def __init__(self, added: Callable[[Any], Any]):
+        self.added = added
+
+    def record_added(self, record: Any) -> None:
+        self.added(record)
 
 
 class LeastSquares:

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
+import os
 import resource
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,27 +18,19 @@ from monai_fairfl.run import Ledger
 
 Records = list[dict[str, Any]]
 
-_armed: list[str] = []
-_hooked: list[bool] = []
-
-
-def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if _armed and event == "os.rename" and str(arguments[1]).endswith(_armed[0]):
-        raise KeyboardInterrupt
-
 
 def crash_before_checkpoint(federation: Federation, number: int) -> None:
     """Run ``federation`` until the checkpoint of round ``number`` would get its name."""
-    if not _hooked:
-        # Python calls a hook until it ends; this one does nothing unless a name is armed.
-        sys.addaudithook(_watch)
-        _hooked.append(True)
-    _armed.append(f"checkpoints/round-{number:04d}")
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            federation.run()
-    finally:
-        _armed.clear()
+    replace = os.replace
+
+    def crash(source: Any, target: Any) -> None:
+        if str(target).endswith(f"checkpoints/round-{number:04d}"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", crash)
+        federation.run()
 
 
 @contextmanager

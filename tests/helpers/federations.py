@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedLWR": {},
     "ShapFed": {"personalised": True},
 }
-SETTINGS = {key: value for key, value in TINY.items() if key != "decay_epochs"}
+SETTINGS = TINY
 LAST_MILE = {"adapt_epochs": 2, "adapt_rate": 0.01}
 """At the end each client trains its own model on."""
 
@@ -47,23 +47,20 @@ def in_process(
     folder: Path,
     rounds: int = ROUNDS,
     name: str = "",
-    bundle: Path | None = None,
     **settings: Any,
 ) -> Path:
     """Run it in this process; what the engines are compared with."""
-    run = folder / (name or method)
-    BundleFederation(
-        str(bundle or find_bundle(BUNDLE)),
-        str(hospitals),
-        made_strategy(method),
-        rounds,
-        str(run),
-        site_names=CLIENTS,
-        overrides=SETTINGS,
-        min_clients=len(CLIENTS),
-        report=False,
-        **settings,
-    ).run()
+    given = {"strategies": made_strategy(method), "min_clients": len(CLIENTS), **settings}
+    return in_one_process(hospitals, folder / (name or method), rounds, **given)
+
+
+def in_one_process(
+    hospitals: Path, run: Path, rounds: int, bundle: Path | None = None, **settings: Any
+) -> Path:
+    """The same in this folder, FedAvg where no strategies are given."""
+    given = {"strategies": strategies.FedAvg(), "site_names": CLIENTS, "overrides": SETTINGS}
+    given |= {"run_dir": str(run), "rounds": rounds, "report": False, **settings}
+    BundleFederation(str(bundle or find_bundle(BUNDLE)), str(hospitals), **given).run()
     return run
 
 

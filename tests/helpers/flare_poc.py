@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import yaml
-
-BIN = Path(sys.executable).parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
+from helpers.checkout import BIN, CHECKOUT, free_port, wait_for
 
 
 class Poc:
@@ -40,9 +30,7 @@ class Poc:
             "HOME": str(home),
             "NVFLARE_POC_WORKSPACE": str(folder / "poc"),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-            ),
+            "PYTHONPATH": os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")]),
             "OMP_NUM_THREADS": "1",
         }
         self.nvflare("poc", "prepare", "-c", *clients, "--force")
@@ -77,20 +65,18 @@ class Poc:
         for name in names or ("server", *self.clients):
             log = open(self.folder / f"{name}.log", "ab")
             script = self.kits / name / "startup" / "sub_start.sh"
+            own_code, path = (
+                str(self.kits / name / "local" / "custom"),
+                self.environment["PYTHONPATH"],
+            )
             self.started[name] = subprocess.Popen(
                 ["bash", str(script), "--once"],
-                env=self._environment_of(name),
+                env={**self.environment, "PYTHONPATH": os.pathsep.join([own_code, path])},
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-
-    def _environment_of(self, name: str) -> dict[str, str]:
-        """The environment of a site's processes."""
-        own_code = self.kits / name / "local" / "custom"
-        path = os.pathsep.join([str(own_code), self.environment["PYTHONPATH"]])
-        return {**self.environment, "PYTHONPATH": path}
 
     def processes(self, name: str = "", running: str = "") -> list[psutil.Process]:
         """All processes of a site, its jobs and their trainers included, or of all; or those that
@@ -142,11 +128,3 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-
-
-def wait_for(what: str, condition: object, seconds: float = 120.0) -> None:
-    """Wait until ``condition()`` is true."""
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
-        time.sleep(0.2)

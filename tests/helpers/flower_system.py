@@ -10,18 +10,14 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from helpers.checkout import CHECKOUT
-from helpers.flower_runs import blocks_of
+from helpers.checkout import BIN, CHECKOUT, free_port, wait_for
+from helpers.page_blocks import blocks_in
 
-BIN = Path(sys.executable).parent
 PAGE = "docs/flower_production.md"
 
 
@@ -54,14 +50,14 @@ class FlowerSystem:
         self.run("mkdir")
         self.run("cp")
         (folder / "flwr").mkdir()
-        [config] = blocks_of(PAGE, "toml")
+        [config] = blocks_in(PAGE, "toml")
         (folder / "flwr" / "config.toml").write_text(self._here(config))
 
     # ---- the page's commands
 
     def command(self, *begin: str, **instead: str) -> list[str]:
         """The words of the page's command that begins so; some words may be others."""
-        text = "\n".join(blocks_of(PAGE, "bash")).replace("\\\n", " ")
+        text = "\n".join(blocks_in(PAGE, "bash")).replace("\\\n", " ")
         commands = [shlex.split(line, comments=True) for line in text.splitlines()]
         found = [words for words in commands if [*begin] == plain(words)[: len(begin)]]
         assert found, f"the page has no command {' '.join(begin)}"
@@ -180,17 +176,3 @@ class FlowerSystem:
 def plain(words: Sequence[str]) -> list[str]:
     """A command without the assignments before it."""
     return [word for word in words if not re.match("[A-Z_]+=", word)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(what: str, happened: Callable[[], bool], seconds: float = 400) -> None:
-    """Wait until something has happened."""
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
-        time.sleep(0.2)

@@ -15,22 +15,21 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
+from helpers.checkout import CHECKOUT
+from monai.bundle import ConfigParser
 
-KEYS = ["image", "label"]
+EXAMPLE = CHECKOUT / "docs" / "examples" / "own_bundle" / "configs"
 
+IN_3D = {"spatial_dims": 3, "in_channels": 1}
 NETWORKS: dict[str, dict[str, Any]] = {
     "segresnet": {
         "_target_": "SegResNet",
-        "spatial_dims": 3,
-        "in_channels": 1,
         "init_filters": 8,
         "blocks_down": [1, 1],
         "blocks_up": [1],
     },
     "segresnet_ds": {
         "_target_": "SegResNetDS",
-        "spatial_dims": 3,
-        "in_channels": 1,
         "init_filters": 8,
         "blocks_down": [1, 1, 1],
         "norm": "INSTANCE_NVFUSER",
@@ -38,8 +37,6 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "dynunet": {
         "_target_": "DynUNet",
-        "spatial_dims": 3,
-        "in_channels": 1,
         "kernel_size": [3, 3, 3],
         "strides": [1, 2, 2],
         "upsample_kernel_size": [2, 2],
@@ -49,23 +46,21 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "basic_unet_plus_plus": {
         "_target_": "BasicUNetPlusPlus",
-        "spatial_dims": 3,
-        "in_channels": 1,
         "features": [4, 4, 8, 8, 8, 4],
         "deep_supervision": True,
     },
 }
-"""Bundle -> its network, without ``out_channels``."""
+"""Bundle -> its network, without what all have in common and ``out_channels``."""
 
 SIDES = {"basic_unet_plus_plus": 32}
 """Bundle -> voxels of a patch along each axis, 16 for the others. BasicUNet++ halves them four
 times, and its normalisation needs more than one voxel at the end."""
 
-DICE_CE = {"_target_": "DiceCELoss", "to_onehot_y": True, "softmax": True}
+OF_SEVERAL = {"_target_": "DeepSupervisionLoss", "loss": "@outputs_loss"}
 LOSSES: dict[str, Any] = {
     # AutoRunner's SegResNet trains with this loss of all outputs.
-    "segresnet_ds": {"_target_": "DeepSupervisionLoss", "loss": "@outputs_loss"},
-    "basic_unet_plus_plus": {"_target_": "DeepSupervisionLoss", "loss": "@outputs_loss"},
+    "segresnet_ds": OF_SEVERAL,
+    "basic_unet_plus_plus": OF_SEVERAL,
     # DynUNet stacks its outputs along the second axis.
     "dynunet": "$lambda pred, label: sum(@outputs_loss(one, label) for one in pred.unbind(1))",
 }
@@ -75,10 +70,19 @@ SCHEDULE = {
     "optimizer": "@optimizer",
     "T_max": "@epochs",
 }
+HANDLERS = [
+    {"_target_": "LrScheduleHandler", "lr_scheduler": "@lr_scheduler"},
+    {
+        "_target_": "CheckpointLoader",
+        "load_path": "$@ckpt_dir + '/model.pt'",
+        "load_dict": {"model": "@network"},
+    },
+    {"_target_": "TensorBoardStatsHandler", "log_dir": "@output_dir"},
+]
 
 
 def write_foreign_bundle(root: Path, name: str, classes: int = 1) -> Path:
-    """Write one of :data:`NETWORKS` as a bundle of others.
+    """Write the documented bundle with one of :data:`NETWORKS`, and with those habits.
 
     Args:
         root: gets ``configs/``.
@@ -88,11 +92,48 @@ def write_foreign_bundle(root: Path, name: str, classes: int = 1) -> Path:
     Returns:
         ``root``.
     """
-    configs = root / "configs"
-    configs.mkdir(parents=True)
     side = SIDES.get(name, 16)
-    (configs / "train.json").write_text(json.dumps(_train(name, classes + 1, side), indent=4))
-    (configs / "metadata.json").write_text(json.dumps(_metadata(classes + 1, side), indent=4))
+    (root / "configs").mkdir(parents=True)
+    train = (EXAMPLE / "train.json").read_text()
+    for old, new in {"/imagesTr": "volumes", "/labelsTr": "outlines", ":-1]": ":-9]"}.items():
+        train = train.replace(old, new)
+    train = train.replace("[-1:]", "[-9:]").replace("[16, 16, 16]", f"[{side}, {side}, {side}]")
+    config = ConfigParser(json.loads(train))
+    network = {**IN_3D, **NETWORKS[name], "out_channels": classes + 1}
+    changes = {
+        "dataset_dir": "/workspace/data/",
+        "output_dir": "$@bundle_root + '/eval'",
+        "epochs": 50,
+        "train#trainer#max_epochs": "@epochs",
+        "network_def": network,
+        "outputs_loss": config["loss"],
+        "loss": LOSSES.get(name, "@outputs_loss"),
+        "lr_scheduler": SCHEDULE,
+        "postprocessing#transforms#1#to_onehot": classes + 1,
+        "train#trainer#postprocessing": "@postprocessing",
+        "train#trainer#key_train_metric": {
+            "train_mean_dice": config["validate#evaluator#key_val_metric#val_mean_dice"]
+        },
+        "train#handlers": HANDLERS,
+        "validate#evaluator#inferer": config["validate#inferer"],
+        "validate#handlers": [],
+    }
+    for key, value in changes.items():
+        config[key] = value
+    del config["preprocessing"][2]  # into one orientation
+    for part in ("train", "validate"):
+        dataset = config[part]["dataset"]
+        del dataset["progress"]
+        dataset |= {"_target_": "PersistentDataset", "cache_dir": "$@bundle_root + '/cache'"}
+        config[part]["dataloader"]["num_workers"] = 2
+    metadata = json.loads((EXAMPLE / "metadata.json").read_text())
+    data_format = metadata["network_data_format"]
+    for tensor in (data_format["inputs"]["image"], data_format["outputs"]["pred"]):
+        tensor["spatial_shape"] = [side, side, side]
+    names = {str(number): f"ball {number}" for number in range(1, classes + 1)}
+    tensor |= {"num_channels": classes + 1, "channel_def": {"0": "background", **names}}
+    (root / "configs" / "train.json").write_text(json.dumps(config.config, indent=4))
+    (root / "configs" / "metadata.json").write_text(json.dumps(metadata, indent=4))
     return root
 
 
@@ -134,129 +175,3 @@ def write_nested_balls(
                 nifti = nib.Nifti1Image(volume, np.eye(4))
                 nib.save(nifti, root / site / folder / f"case{case}.nii.gz")
     return root
-
-
-def _metadata(channels: int, side: int) -> dict[str, Any]:
-    shape = [side, side, side]
-    names = {str(number): f"ball {number}" for number in range(1, channels)}
-    return {
-        "version": "0.1.0",
-        "network_data_format": {
-            "inputs": {"image": {"num_channels": 1, "spatial_shape": shape}},
-            "outputs": {
-                "pred": {
-                    "num_channels": channels,
-                    "spatial_shape": shape,
-                    "channel_def": {"0": "background", **names},
-                }
-            },
-        },
-    }
-
-
-def _train(name: str, channels: int, side: int) -> dict[str, Any]:
-    """The content of ``train.json``."""
-    patch = [side, side, side]
-    metric = {
-        "_target_": "MeanDice",
-        "include_background": False,
-        "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
-    }
-    cached = {"_target_": "PersistentDataset", "cache_dir": "$@bundle_root + '/cache'"}
-    loader = {"_target_": "DataLoader", "batch_size": 1, "num_workers": 2}
-    return {
-        "imports": ["$import glob"],
-        "bundle_root": ".",
-        "ckpt_dir": "$@bundle_root + '/models'",
-        "output_dir": "$@bundle_root + '/eval'",
-        "dataset_dir": "/workspace/data/",
-        "images": "$sorted(glob.glob(@dataset_dir + 'volumes/*.nii.gz'))",
-        "labels": "$sorted(glob.glob(@dataset_dir + 'outlines/*.nii.gz'))",
-        "epochs": 50,
-        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "network_def": {**NETWORKS[name], "out_channels": channels},
-        "network": "$@network_def.to(@device)",
-        "outputs_loss": DICE_CE,
-        "loss": LOSSES.get(name, "@outputs_loss"),
-        "optimizer": {
-            "_target_": "torch.optim.AdamW",
-            "params": "$@network.parameters()",
-            "lr": 0.005,
-        },
-        "lr_scheduler": SCHEDULE,
-        "preprocessing": [
-            {"_target_": "LoadImaged", "keys": KEYS},
-            {"_target_": "EnsureChannelFirstd", "keys": KEYS},
-            {"_target_": "ScaleIntensityd", "keys": "image"},
-        ],
-        "crop": {
-            "_target_": "RandCropByPosNegLabeld",
-            "keys": KEYS,
-            "label_key": "label",
-            "spatial_size": patch,
-            "num_samples": 2,
-        },
-        "postprocessing": {
-            "_target_": "Compose",
-            "transforms": [
-                {"_target_": "Activationsd", "keys": "pred", "softmax": True},
-                {
-                    "_target_": "AsDiscreted",
-                    "keys": ["pred", "label"],
-                    "argmax": [True, False],
-                    "to_onehot": channels,
-                },
-            ],
-        },
-        "train": {
-            "dataset": {
-                **cached,
-                "data": "$[{'image': i, 'label': l} for i, l in zip(@images[:-9], @labels[:-9])]",
-                "transform": {
-                    "_target_": "Compose",
-                    "transforms": "$@preprocessing + [@crop]",
-                },
-            },
-            "dataloader": {**loader, "dataset": "@train#dataset", "shuffle": True},
-            "handlers": [
-                {"_target_": "LrScheduleHandler", "lr_scheduler": "@lr_scheduler"},
-                {
-                    "_target_": "CheckpointLoader",
-                    "load_path": "$@ckpt_dir + '/model.pt'",
-                    "load_dict": {"model": "@network"},
-                },
-                {"_target_": "TensorBoardStatsHandler", "log_dir": "@output_dir"},
-            ],
-            "trainer": {
-                "_target_": "SupervisedTrainer",
-                "max_epochs": "@epochs",
-                "device": "@device",
-                "train_data_loader": "@train#dataloader",
-                "network": "@network",
-                "loss_function": "@loss",
-                "optimizer": "@optimizer",
-                "inferer": {"_target_": "SimpleInferer"},
-                "postprocessing": "@postprocessing",
-                "key_train_metric": {"train_mean_dice": metric},
-                "train_handlers": "@train#handlers",
-            },
-        },
-        "validate": {
-            "dataset": {
-                **cached,
-                "data": "$[{'image': i, 'label': l} for i, l in zip(@images[-9:], @labels[-9:])]",
-                "transform": {"_target_": "Compose", "transforms": "@preprocessing"},
-            },
-            "dataloader": {**loader, "dataset": "@validate#dataset"},
-            "evaluator": {
-                "_target_": "SupervisedEvaluator",
-                "device": "@device",
-                "val_data_loader": "@validate#dataloader",
-                "network": "@network",
-                "inferer": {"_target_": "SlidingWindowInferer", "roi_size": patch},
-                "postprocessing": "@postprocessing",
-                "key_val_metric": {"val_mean_dice": metric},
-            },
-        },
-        "run": ["$@train#trainer.run()"],
-    }

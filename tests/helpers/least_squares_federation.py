@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from helpers.driving import SPEC, LeastSquares
+from helpers.driving import SPEC, LeastSquares, Listening
 from helpers.faulty_transports import Fault, FaultyTransport
 
 from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strategy, read_ledger
 from monai_fairfl.messages import Weights
-from monai_fairfl.server import Observer
 from monai_fairfl.strategies import FedCE
 
 TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
@@ -37,16 +36,15 @@ def federation(
     folder: Path,
     strategy: Strategy | None = None,
     transport: Any = None,
-    name: str = "run",
     **settings: Any,
 ) -> Federation:
-    """A federation in ``folder/name``, of FedCE and of all clients where nothing else is given."""
+    """A federation in ``folder/run``, of FedCE and of all clients where nothing else is given."""
     settings = {"rounds": ROUNDS, **settings}
     return Federation(
         strategy or FedCE("sum"),
         transport or InProcess(clients()),
         initial=initial,
-        run_dir=folder / name,
+        run_dir=folder / "run",
         **settings,
     )
 
@@ -114,33 +112,12 @@ def nobody() -> Faulty:
     return watching(fail)
 
 
-class Listening(Observer):
-    """Passes the records that are added to a function."""
+def stopped_in_round(number: int, folder: Path, how: str = "stop") -> Federation:
+    """A federation that is stopped, or concluded, when the record of this round is written."""
 
-    def __init__(self, added: Callable[[Any], Any]):
-        self.added = added
-
-    def record_added(self, record: Any) -> None:
-        self.added(record)
-
-
-def stopped_in_round(number: int, folder: Path) -> Federation:
-    """A federation that is stopped when the record of this round is written."""
-
-    def stop(record: Any) -> None:
+    def added(record: Any) -> None:
         if record.get("round") == number:
-            stopped.stop()
+            getattr(stopped, how)()
 
-    stopped = federation(folder, observer=Listening(stop))
+    stopped = federation(folder, observer=Listening(added))
     return stopped
-
-
-def concluded_in_round(number: int, folder: Path) -> Federation:
-    """A federation that is concluded when the record of this round is written."""
-
-    def conclude(record: Any) -> None:
-        if record.get("round") == number:
-            concluded.conclude()
-
-    concluded = federation(folder, observer=Listening(conclude))
-    return concluded

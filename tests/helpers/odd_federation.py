@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from helpers.faulty_transports import FaultyTransport
-from helpers.tiny_networks import SITES, STATISTICS, Site
+from helpers import tiny_networks
+from helpers.tiny_networks import STATISTICS
 
 from monai_fairfl import Federation, ModelSpec, Reply, Request, Strategy
 
@@ -51,13 +50,11 @@ def federation(
     faults: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Federation:
-    """A federation of three rounds; ``faults``: client -> what arrives in place of its replies."""
+    """A federation; ``faults``: client -> what arrives in place of its replies."""
 
     def fault(request: Request, reply: Reply) -> Any:
         change = (faults or {}).get(request.client)
         return reply if change is None else change(request, reply)
 
-    transport = FaultyTransport({name: partial(Site, name) for name in SITES}, fault)
-    settings = {"rounds": 3, **settings}
-    initial = lambda: (start(dtype), SPEC)  # noqa: E731
-    return Federation(strategy, transport, initial=initial, run_dir=folder, **settings)
+    first = lambda: (start(dtype), SPEC)  # noqa: E731
+    return tiny_networks.federation(strategy, folder, fault, initial=first, **settings)

@@ -71,22 +71,25 @@ def blocks_of_page(page: str) -> list[Block]:
     return blocks_of_text((CHECKOUT / page).read_text(), page)
 
 
+def blocks_in(page: str, language: str) -> list[str]:
+    """The texts of a page's blocks in a language."""
+    return [block.text for block in blocks_of_page(page) if block.language == language]
+
+
 # ---- commands ----
 
-# A shell reads a block as a reader's shell does. It finds cp and mkdir, and nothing else: no page
-# starts what its test does not know. Every other command is written down with its words, among
-# them "...", the beginning of the command before, and lines that begin with an argument.
-PROGRAMS = ("cp", "mkdir")
+# A shell reads a block as a reader's shell does. It finds mkdir, and nothing else: no page starts
+# what its test does not know. Every other command is written down with its words, among them "...",
+# the beginning of the command before.
 RECORDING = """
 set -eu
 command_not_found_handle() { printf '%s\\0' "$#" "$@" >> "$RECORDED"; }
 """
-
-# In place of "..." and of what comes before a line that begins with an argument.
 FEDERATE = [
-    *("--config_file", "configs/federate.json", "--bundle_root", "."),
-    *("--sites_root", "DATA", "--run_dir", "runs/shown"),
+    *("python", "-m", "monai.bundle", "run", "--config_file", "configs/federate.json"),
+    *("--bundle_root", ".", "--sites_root", "DATA", "--run_dir", "runs/shown"),
 ]
+"""In place of ``...``."""
 
 ONE_ROUND = ["--rounds", "1", "--jobs", "1"]
 
@@ -104,8 +107,7 @@ def recorded(block: Block, folder: Path) -> list[list[str]]:
         record, programs = Path(made, "recorded"), Path(made, "programs")
         record.touch()
         programs.mkdir()
-        for name in PROGRAMS:
-            (programs / name).symlink_to(program(name))
+        (programs / "mkdir").symlink_to(program("mkdir"))
         environment = {**os.environ, "PATH": str(programs), "RECORDED": str(record)}
         shell = [program("bash"), "-c", RECORDING + block.text]
         done = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True)
@@ -120,72 +122,61 @@ def recorded(block: Block, folder: Path) -> list[list[str]]:
     return commands
 
 
-def completed(words: list[str]) -> list[str]:
-    """A command with what the page leaves out, written ``...``."""
-    if words[0] == "...":
-        words = ["python", "-m", "monai.bundle", "run", *FEDERATE, *words[1:]]
-    elif words[0].startswith("--"):
-        words = ["python", "-m", "monai.bundle", "run", *FEDERATE, *words]
-    elif "..." in words:
-        at = words.index("...")
-        words = [*words[:at], *FEDERATE, *words[at + 1 :]]
-    return words
-
-
 def smaller(words: list[str], small: Mapping[str, object]) -> list[str]:
     """The last arguments of a command, which make a training tiny and answer its questions."""
-    config = ""
-    if "--config_file" in words:
-        config = words[words.index("--config_file") + 1]
-    if words[:2] == ["monai-fairfl", "compare"]:
-        return [
-            *(*ONE_ROUND, "--local-epochs", "1", "--overrides", str(small)),
-            *("--seeds", "0", "--folds", "2"),
-        ]
-    if words[:2] == ["monai-fairfl", "train"]:
-        return [*ONE_ROUND, "--local-epochs", "1", "--overrides", str(small)]
-    if words[:2] == ["monai-fairfl", "try"]:
-        return ONE_ROUND
-    if words[:4] != ["python", "-m", "monai.bundle", "run"]:
-        return []
-    if "federate.json" in config:
-        found = [*ONE_ROUND, "--local_epochs", "1", "--overrides", str(small), "--device", "cpu"]
-        if "--seeds" in words:
-            found += ["--seeds", "[0]", "--folds", "2"]
-        if "--adapt_epochs" in words:
-            found += ["--adapt_epochs", "1"]
-        return found
-    if "train.json" in config:
-        found = ["--device", "cpu", "--max_epochs", "1"]
-        for key, value in small.items():
-            found += [f"--{key}", str(value)]
-        return found
-    return ["--device", "cpu"]
-
-
-def remove_earlier_run(words: list[str], folder: Path) -> None:
-    """A page shows several ways to one run, of which a reader takes one."""
-    for option in ("--run_dir", "--out"):
-        if option in words and ("federate.json" in " ".join(words) or words[1] == "train"):
-            # The last one counts.
-            at = len(words) - 1 - words[::-1].index(option)
-            run = Path(words[at + 1])
-            assert not run.is_absolute() and ".." not in run.parts, f"{run} is not of this test"
-            shutil.rmtree(folder / run, ignore_errors=True)
-
-
-def run_command(words: list[str], folder: Path, small: Mapping[str, object]) -> None:
-    """Run a command of a page to its end, which is a success."""
-    words = completed(words)
-    words = [*words, *smaller(words, small)]
-    remove_earlier_run(words, folder)
+    short = [*ONE_ROUND, "--overrides", str(small)]
     if words[0] == "monai-fairfl":
-        arguments = ["-m", "monai_fairfl", *words[1:]]
+        found = {
+            "compare": [*short, "--local-epochs", "1", "--seeds", "0", "--folds", "2"],
+            "train": [*short, "--local-epochs", "1", "--report", "False"],
+            "try": ONE_ROUND,
+        }
+        return found.get(words[1], [])
+    if words[3] != "run":
+        return []
+    config = words[words.index("--config_file") + 1]
+    if "federate.json" in config:
+        short += ["--local_epochs", "1", "--report", "False"]
+        if "--seeds" in words:
+            short += ["--seeds", "[0]", "--folds", "2"]
+        if "--adapt_epochs" in words:
+            short += ["--adapt_epochs", "1"]
+    else:
+        short = []
+        if "train.json" in config:
+            short = ["--max_epochs", "1"]
+            for key, value in small.items():
+                short += [f"--{key}", str(value)]
+    return [*short, "--device", "cpu"]
+
+
+def run_command(
+    words: list[str], folder: Path, small: Mapping[str, object], trains: bool = True
+) -> None:
+    """Run a command of a page to its end, which is a success.
+
+    Args:
+        words: of the command.
+        folder: in which it runs.
+        small: overrides for a tiny network.
+        trains: whether sites train; they answer at once otherwise.
+    """
+    if words[0] == "...":
+        words = [*FEDERATE, *words[1:]]
+    words = [*words, *smaller(words, small)]
+    # A page shows several ways to one run, of which a reader takes one.
+    for option, value in zip(words, words[1:]):
+        if option in ("--run_dir", "--out") and (folder / value).parent == folder / "runs":
+            shutil.rmtree(folder / value, ignore_errors=True)
+    if words[0] == "monai-fairfl":
+        arguments = ["monai_fairfl", *words[1:]]
     else:
         assert words[:2] == ["python", "-m"], f"no test knows how to run {words[0]!r}"
-        arguments = words[1:]
-    examples = CHECKOUT / "docs" / "examples"
-    path = os.pathsep.join([str(CHECKOUT), str(examples)])
-    done = warm_python.run(["-W", "ignore", *arguments], folder, PYTHONPATH=path)
+        arguments = words[2:]
+    if not trains:
+        arguments = ["helpers.linear_federation", *arguments]
+    places = [CHECKOUT, CHECKOUT / "docs" / "examples", CHECKOUT / "tests"]
+    path = os.pathsep.join(map(str, places))
+    done = warm_python.run(["-W", "ignore", "-m", *arguments], folder, PYTHONPATH=path)
     shown = (done.stdout + done.stderr)[-3000:]
     assert done.returncode == 0, f"{' '.join(words)}\n{shown}"

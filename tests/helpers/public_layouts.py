@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -70,14 +71,10 @@ def folders(
     values: Sequence[int] = GREY,
     first: int = 0,
 ) -> Path:
+    """A site whose ``dataset.json`` names the values, where there are more than two."""
     for n in range(first, first + cases):
         write(site / "images" / f"eye{n:02d}{endings[0]}", photo(n))
         write(site / "masks" / f"eye{n:02d}{endings[1]}", mask(n, values))
-    return named(site, values)
-
-
-def named(site: Path, values: Sequence[int] = GREY) -> Path:
-    """A site whose ``dataset.json`` names the values, where there are more than two."""
     if len(values) > 2:
         inner = [min(values[1:]), max(values[1:])]
         labels = {"background": values[0], "disc": inner, "cup": values[2]}
@@ -100,22 +97,23 @@ def nvflare(
 
     Beside the clients' lists there is the one that merges them.
     """
-    merged: dict[str, list[dict[str, str]]] = {"training": [], "validation": [], "testing": []}
-    (root / "datalist_2D").mkdir(parents=True, exist_ok=True)
+    lists: dict[str, dict[str, list[Any]]] = {}
+    for name in (*clients, "All"):
+        lists[name] = {"training": [], "validation": [], "testing": []}
     for number, client in enumerate(clients):
-        own: dict[str, list[dict[str, str]]] = {"training": [], "validation": [], "testing": []}
         for case, part in enumerate(("training", "training", "validation", "testing")):
             for slice_ in range(2):
                 n = 100 * number + 10 * case + slice_
-                image_file = f"{client}/Image/Case{case}/{slice_}.png"
-                mask_file = f"{client}/Mask/Case{case}/{slice_}.png"
-                write(root / images / image_file, photo(n)[..., 0])
-                write(root / images / mask_file, mask(n, (0, 255)))
-                own[part].append({"image": image_file, "label": mask_file})
-        (root / "datalist_2D" / f"client_{client}.json").write_text(json.dumps(own))
-        for part in merged:
-            merged[part] += own[part]
-    (root / "datalist_2D" / "client_All.json").write_text(json.dumps(merged))
+                image, label = (
+                    f"{client}/{key}/Case{case}/{slice_}.png" for key in ("Image", "Mask")
+                )
+                write(root / images / image, photo(n)[..., 0])
+                write(root / images / label, mask(n, (0, 255)))
+                for name in (client, "All"):
+                    lists[name][part].append({"image": image, "label": label})
+    (root / "datalist_2D").mkdir(parents=True, exist_ok=True)
+    for name, content in lists.items():
+        (root / "datalist_2D" / f"client_{name}.json").write_text(json.dumps(content))
     return root
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from helpers.driving import SPEC, vector
+from helpers.driving import SPEC, Listening, vector
+from helpers.faults_of_folders import forge
 
 from monai_fairfl import (
     Estimate,
@@ -27,8 +28,6 @@ from monai_fairfl import (
     write_report,
 )
 from monai_fairfl.errors import FederationError
-from monai_fairfl.run import Ledger
-from monai_fairfl.server import Observer
 
 Score = float | tuple[float, float | None, int]
 """A number, or (value, standard error, cases)."""
@@ -64,7 +63,8 @@ class Hospital:
         if number in self.away:
             raise ConnectionError("the line is down")
         measured = {name: self._measure(name, number) for name in request.measure}
-        update = self.updates or random_of(self.name).normal(size=self.size)
+        own = np.random.default_rng(list(self.name.encode()))
+        update = self.updates or own.normal(size=self.size)
         if np.ndim(update) == 2:
             update = update[number]
         update = np.resize(update, self.size)
@@ -78,24 +78,6 @@ class Hospital:
         if given is not None:
             return number_of(given)
         return 0.3 if name.endswith("error") else 0.6
-
-
-class Concluding(Observer):
-    """Concludes its federation after a round."""
-
-    federation: Federation
-
-    def __init__(self, number: int | None):
-        self.number = number
-
-    def record_added(self, record: Any) -> None:
-        if self.number is not None and record.get("round") == self.number:
-            self.federation.conclude()
-
-
-def random_of(name: str) -> np.random.Generator:
-    """Numbers of a hospital, the same every time."""
-    return np.random.default_rng(list(name.encode()))
 
 
 def number_of(score: Any) -> Any:
@@ -141,17 +123,20 @@ def train(
         makers[name] = partial(Hospital, name, closing, **given)
     start = {"w": torch.zeros(size, dtype=torch.float64)}
     settings = {"final": ("score", "test_score"), "min_clients": 1, "guards": (), **settings}
-    observer = Concluding(conclude)
+
+    def added(record: Any) -> None:
+        if conclude is not None and record.get("round") == conclude:
+            federation.conclude()
+
     federation = Federation(
         strategy,
         InProcess(makers),
         rounds,
         lambda: (start, SPEC),
         run_dir=folder,
-        observer=observer,
+        observer=Listening(added),
         **settings,
     )
-    observer.federation = federation
     try:
         federation.run(resume=folder.exists())
     except FederationError:
@@ -241,27 +226,18 @@ def mean_of(values: Sequence[float]) -> Score:
     return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5), len(values)
 
 
-def rewrite(run: Path, change: Callable[[Any], Any]) -> Path:
-    """Write the ledger anew with changed records; its chain holds, as that of a liar would."""
-    file = run / "ledger.jsonl"
-    records = read_ledger(file)
-    file.unlink()
-    ledger = Ledger(file)
-    for record in records:
-        record.pop("previous")
-        ledger.append(change(record))
-    return run
-
-
 def call_sites(run: Path, names: Mapping[str, str]) -> Path:
     """Give hospitals names that no federation takes, but a ledger of others may have."""
 
-    def renamed(found: Any) -> Any:
-        text = json.dumps(found)
+    def renamed(text: str) -> str:
         for name, other in names.items():
             text = text.replace(json.dumps(name), json.dumps(other))
-        return json.loads(text)
+        return text
+
+    def rename(records: list[Any]) -> None:
+        records[:] = json.loads(renamed(json.dumps(records)))
 
     config = run / "settings.json"
-    config.write_text(json.dumps(renamed(json.loads(config.read_text()))))
-    return rewrite(run, renamed)
+    config.write_text(renamed(config.read_text()))
+    forge(run, rename)
+    return run

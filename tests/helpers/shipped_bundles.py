@@ -38,7 +38,7 @@ class Bundle:
         masks: pattern of the masks that inference writes.
         metrics: of ``evaluate.json``.
         quick_learning: overrides for masks that are neither empty nor full after 60 epochs.
-        recipes: name -> small values of the bundle's other recipes.
+        recipes: names of the bundle's other recipes.
         partial: the one of the two sites that labels the first structure only.
         copy: folder of a copy that is used in the place of the bundle.
     """
@@ -51,7 +51,7 @@ class Bundle:
     masks: str
     metrics: frozenset[str]
     quick_learning: Mapping[str, Any]
-    recipes: Mapping[str, Mapping[str, Any]]
+    recipes: tuple[str, ...]
     partial: str | None = None
     copy: Path | None = None
 
@@ -88,21 +88,18 @@ class Bundle:
     ) -> ConfigWorkflow:
         """The workflow of these config files at a small size, parsed and ready to run."""
         infer = "inference" in names
-        overrides_of_size = dict(self.small)
-        folders = {"output_dir": str(out / "eval")}
+        sizes = dict(self.small)
         if infer:
             known = self.config("inference")
-            overrides_of_size = {key: self.small[key] for key in self.small if key in known}
+            sizes = {key: value for key, value in self.small.items() if key in known}
         else:
-            folders["ckpt_dir"] = str(out)
-            for name in names:
-                overrides_of_size.update(self.recipes.get(name, {}))
+            sizes["ckpt_dir"] = str(out)
         arguments = {
             "bundle_root": str(self.root),
             "dataset_dir": str(data),
+            "output_dir": str(out / "eval"),
             "device": DEVICE,
-            **overrides_of_size,
-            **folders,
+            **sizes,
             **overrides,
         }
         made = ConfigWorkflow(
@@ -152,7 +149,7 @@ PROSTATE = Bundle(
     masks="*_pred.nii.gz",
     metrics=frozenset({"val_mean_dice", "dice_slices", "hd95"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "slices_per_volume": 8},
-    recipes={"light": {}, "strong": {}, "volumes": {}},
+    recipes=("light", "strong", "volumes"),
 )
 FUNDUS = Bundle(
     name="fundus_disc_cup_segmentation",
@@ -163,7 +160,7 @@ FUNDUS = Bundle(
     masks="*_pred.png",
     metrics=frozenset({"val_mean_dice", "cup_to_disc_error"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "photographs_per_epoch": 2},
-    recipes={"light": {}, "strong": {}},
+    recipes=("light", "strong"),
     partial="cypress",
 )
 BUNDLES = (PROSTATE, FUNDUS)

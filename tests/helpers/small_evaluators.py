@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,21 +28,19 @@ def evaluator_of(
     network: nn.Module,
     items: Sequence[Any],
     batch_size: int = 1,
-    transform: Callable[[Any], Any] | None = None,
     **arguments: Any,
 ) -> SupervisedEvaluator:
     """An evaluator of ``network`` on the CPU.
 
     Args:
         network: anything that takes images (B, C, ...).
-        items: the cases. Each has an ``"image"`` and a ``"label"``, at least after ``transform``;
-            :func:`cases_of` makes them of images.
+        items: the cases, each with an ``"image"`` and a ``"label"``; :func:`cases_of` makes them of
+            images.
         batch_size: cases per batch.
-        transform: what reads or changes a case; none when not given.
         **arguments: of ``SupervisedEvaluator``, such as ``inferer``, ``postprocessing`` or
             ``key_val_metric``.
     """
-    loader = DataLoader(Dataset(items, transform), batch_size=batch_size)
+    loader = DataLoader(Dataset(items), batch_size=batch_size)
     return SupervisedEvaluator(torch.device("cpu"), loader, network, **arguments)
 
 

@@ -42,6 +42,16 @@ def generator_of(*keys: str | int) -> np.random.Generator:
     return np.random.default_rng(list("/".join(map(str, keys)).encode()))
 
 
+OF_LAYERS = ("cka", "feature_cosine")
+"""Measurements that have a number for each layer."""
+
+
+def by_layer(request: Request, value: float) -> dict[str, float]:
+    """The same number for every layer of a model, and in the mean."""
+    layers = {tensor.rpartition(".")[0] for tensor in request.weights}
+    return {"mean": value, **dict.fromkeys(layers, value)}
+
+
 class Site:
     """Answers whatever it is asked.
 
@@ -77,9 +87,8 @@ class Site:
     def _measured(self, name: str, request: Request) -> Any:
         level = math.tanh(sum(float(tensor.double().sum()) for tensor in request.weights.values()))
         value = 0.3 + 0.1 * level + 0.5 * generator_of(self.name, name, request.round).random()
-        if name in ("cka", "feature_cosine"):
-            layers = {tensor.rpartition(".")[0] for tensor in request.weights}
-            return {"mean": value, **dict.fromkeys(layers, value)}
+        if name in OF_LAYERS:
+            return by_layer(request, value)
         if name.endswith("score"):
             estimate = Estimate(value, 0.1, SITES[self.name])
             return {"mean": estimate, "gland": estimate}
@@ -121,8 +130,8 @@ def federation(
     """
     makers = {name: partial(Site, name, folder / "run" / "sites") for name in sites}
     transport = FaultyTransport(makers, fault or (lambda request, reply: reply))
-    settings = {"rounds": 3, **settings}
-    return Federation(strategy, transport, initial=initial, run_dir=folder / "run", **settings)
+    settings = {"rounds": 3, "initial": initial, "run_dir": folder / "run", **settings}
+    return Federation(strategy, transport, **settings)
 
 
 def receipts_of(folder: Path, site: str) -> Path:

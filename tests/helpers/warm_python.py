@@ -109,7 +109,20 @@ def _become(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # A process that also starts workers starts all others without Ctrl-C.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    begin_anew(variables, folder, folder)
+    # The environment, folder and modules of an interpreter that just started.
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    given = [path for path in variables["PYTHONPATH"].split(os.pathsep) if path]
+    # The modules that led here: another checkout has others, and a folder may.
+    others = ["helpers"]
+    if str(CHECKOUT) not in given or (folder / "monai_fairfl").exists():
+        others.append("monai_fairfl")
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in others:
+            del sys.modules[name]
+    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
+    sys.path[:] = [str(folder), *given, *installed]
     if arguments[0] == "-W":
         warnings.simplefilter(arguments[1])  # type: ignore[arg-type]
         arguments = arguments[2:]
@@ -122,26 +135,3 @@ def _become(
         sys.exit(1)
     finally:
         atexit._run_exitfuncs()
-
-
-def begin_anew(variables: Mapping[str, str], folder: Path, first: Path) -> None:
-    """In a fork: have the environment, folder and modules of an interpreter that just started.
-
-    Args:
-        variables: of the environment.
-        folder: the working folder.
-        first: what a new interpreter looks through first, such as the folder of its script.
-    """
-    os.environ.clear()
-    os.environ.update(variables)
-    os.chdir(folder)
-    given = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
-    # The modules that led here: another checkout has others, and a folder may.
-    others = ["helpers"]
-    if str(CHECKOUT) not in given or (first / "monai_fairfl").exists():
-        others.append("monai_fairfl")
-    for name in [*sys.modules]:
-        if name.partition(".")[0] in others:
-            del sys.modules[name]
-    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
-    sys.path[:] = [str(first), *given, *installed]

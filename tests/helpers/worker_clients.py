@@ -12,9 +12,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from helpers.driving import LeastSquares
 from helpers.least_squares_federation import TARGETS, clients, federation
 
@@ -119,20 +121,14 @@ def raise_error(turn: Turn) -> None:
 
 def descendants_of(process: int) -> list[int]:
     """The processes that a process has started, and those that these have."""
-    words = ["ps", "-A", "-o", "pid=,ppid="]
-    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    found = [process]
-    pairs = [line.split() for line in listed.splitlines()]
-    for parent in found:
-        found += [int(pid) for pid, of in pairs if int(of) == parent]
-    return found[1:]
+    return [found.pid for found in psutil.Process(process).children(recursive=True)]
 
 
 def is_alive(process: int) -> bool:
     """Whether a process runs; one that ended and that nobody has waited for does not."""
-    words = ["ps", "-o", "stat=", "-p", str(process)]
-    state = subprocess.run(words, capture_output=True, text=True).stdout.strip()
-    return bool(state) and not state.startswith("Z")
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def all_end(processes: list[int], seconds: float = 60) -> bool:

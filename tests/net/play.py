@@ -663,8 +663,12 @@ def play(kinds: Sequence[str], adapter_file: Path) -> list[Row]:
     return rows
 
 
-def play_with_before(kinds: Sequence[str]) -> int:
-    """Play the commit that the file ``before`` names, and this checkout; 1 if a row moved."""
+def play_with_before(only: Sequence[str]) -> int:
+    """Play the commit that the file ``before`` names, and this checkout; 1 if a row moved.
+
+    Args:
+        only: further words of both, such as ``--only bits``.
+    """
     root = HERE.parents[1]
     commit = (HERE / "before").read_text().split()[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -676,22 +680,10 @@ def play_with_before(kinds: Sequence[str]) -> int:
         subprocess.run(["tar", "-x"], cwd=before, check=True, input=archive.stdout)
         both = []
         for checkout in (before, root):
-            rows: dict[str, Row] = {}
-            for kind in kinds:
-                out = Path(folder, "rows.csv")
-                command = [
-                    sys.executable,
-                    __file__,
-                    "--checkout",
-                    checkout,
-                    "--out",
-                    out,
-                    "--only",
-                    kind,
-                ]
-                subprocess.run(command, check=True)
-                rows.update(read_rows(out))
-            both.append(rows)
+            out = Path(folder, "rows.csv")
+            words = ["--checkout", checkout, "--out", out, *only]
+            subprocess.run([sys.executable, __file__, *words], check=True)
+            both.append(read_rows(out))
     old, new = both
     common = {name: old[name] for name in old if name in new}
     lines = differences(common, {name: new[name] for name in common})
@@ -711,7 +703,7 @@ def main() -> int:
     parser.add_argument("--before", action="store_true", help="compare with the commit in `before`")
     args = parser.parse_args()
     if args.before:
-        return play_with_before([args.only] if args.only else KINDS)
+        return play_with_before(["--only", args.only] if args.only else [])
 
     # The package comes from the checkout, whichever one is installed.
     checkout = args.checkout.resolve()
@@ -731,15 +723,13 @@ def main() -> int:
     if args.update:
         for kind in kinds:
             file = HERE / f"{kind}.csv"
-            old = read_rows(file) if file.exists() else {}
-            write_rows(
-                file,
-                [
-                    old[row.name] if row.name in old and not moved(old[row.name], row) else row
-                    for row in rows
-                    if row.kind == kind
-                ],
-            )
+            old = read_rows(file)
+            found = []
+            for row in rows:
+                if row.kind == kind:
+                    known = old.get(row.name, row)
+                    found.append(row if moved(known, row) else known)
+            write_rows(file, found)
     return 0
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.faults_of_folders import forge
 from helpers.reports import rows_of
-from helpers.scripted_run import call_sites, report_of, rewrite, train, with_cases
+from helpers.scripted_run import call_sites, report_of, train, with_cases
 
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError, FairFLError
@@ -103,6 +104,7 @@ def edited(run: Path) -> None:
     file.write_text(file.read_text().replace('"seed":0', '"seed":1'))
 
 
+from helpers.scripted_run import call_sites, report_of, train, with_cases
 def valuation(run: Path) -> None:
     (run / "valuations").mkdir()
     (run / "valuations" / "one.json").write_text('{"name"')
