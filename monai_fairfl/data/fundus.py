@@ -157,7 +157,7 @@ class RandDiscCropd(Randomizable, MapTransform):
         self.label_key = label_key
         self.size = tuple(size)
         self.prob = prob
-        self.margin = margin
+        self.margin = (margin[0], margin[1])
         self.jitter = jitter
 
     def __call__(self, data: Data) -> Case:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.faults_of_folders import forge
 from helpers.reports import rows_of
 from helpers.scripted_run import call_sites, report_of, train, with_cases
 
@@ -104,16 +103,19 @@ def edited(run: Path) -> None:
     file.write_text(file.read_text().replace('"seed":0', '"seed":1'))
 
 
-from helpers.scripted_run import call_sites, report_of, train, with_cases
 def valuation(run: Path) -> None:
     (run / "valuations").mkdir()
     (run / "valuations" / "one.json").write_text('{"name"')
 
 
+def other_kind(run: Path) -> None:
+    (run / "ledger.jsonl").write_text('{"kind": "end", "previous": ""}\n')
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "edited": (edited, "ledger.jsonl: line 2"),
     "empty": (lambda run: (run / "ledger.jsonl").write_text(""), "ledger.jsonl"),
-    "no opening": (lambda run: rewrite(run, lambda record: {**record, "kind": "end"}), "opening"),
+    "no opening": (other_kind, "opening"),
     "settings": (lambda run: (run / "settings.json").write_text("{"), "settings.json is damaged"),
     "valuation": (valuation, r"one\.json .*damaged"),
     "no run": (lambda run: (run / "ledger.jsonl").unlink(), "no run"),
