@@ -104,7 +104,6 @@ def edited(run: Path) -> None:
     file.write_text(file.read_text().replace('"seed":0', '"seed":1'))
 
 
-from helpers.scripted_run import call_sites, report_of, train, with_cases
 def valuation(run: Path) -> None:
     (run / "valuations").mkdir()
     (run / "valuations" / "one.json").write_text('{"name"')
@@ -113,7 +112,7 @@ def valuation(run: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "edited": (edited, "ledger.jsonl: line 2"),
     "empty": (lambda run: (run / "ledger.jsonl").write_text(""), "ledger.jsonl"),
-    "no opening": (lambda run: rewrite(run, lambda record: {**record, "kind": "end"}), "opening"),
+    "no opening": (lambda run: forge(run, lambda records: records.pop(0)), "opening"),
     "settings": (lambda run: (run / "settings.json").write_text("{"), "settings.json is damaged"),
     "valuation": (valuation, r"one\.json .*damaged"),
     "no run": (lambda run: (run / "ledger.jsonl").unlink(), "no run"),
