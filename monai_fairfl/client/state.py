@@ -139,8 +139,11 @@ class ClientState:
         receipt = {key: getattr(request, key) for key in ("client", "run", "round", "id", "task")}
         receipt["ended"] = bool(request.context.get("ended", 0))
         receipt |= {"head": request.ledger_head, "update": update or None}
+        file = private_folder(self.folder) / RECEIPTS
+        # A crash may have cut the last line short.
+        is_cut = file.exists() and not file.read_bytes().endswith(b"\n")
         line = json.dumps(receipt).encode() + b"\n"
-        write_atomically(private_folder(self.folder) / RECEIPTS, line, append=True)
+        write_atomically(file, b"\n" * is_cut + line, append=True)
 
     def path(self, run: str, name: str) -> Path:
         """This client's file ``name`` of ``run``.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.faults_of_folders import forge
 from helpers.reports import rows_of
 from helpers.scripted_run import call_sites, report_of, train, with_cases
 
@@ -108,14 +109,10 @@ def valuation(run: Path) -> None:
     (run / "valuations" / "one.json").write_text('{"name"')
 
 
-def other_kind(run: Path) -> None:
-    (run / "ledger.jsonl").write_text('{"kind": "end", "previous": ""}\n')
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "edited": (edited, "ledger.jsonl: line 2"),
     "empty": (lambda run: (run / "ledger.jsonl").write_text(""), "ledger.jsonl"),
-    "no opening": (other_kind, "opening"),
+    "no opening": (lambda run: forge(run, lambda records: records.pop(0)), "opening"),
     "settings": (lambda run: (run / "settings.json").write_text("{"), "settings.json is damaged"),
     "valuation": (valuation, r"one\.json .*damaged"),
     "no run": (lambda run: (run / "ledger.jsonl").unlink(), "no run"),
