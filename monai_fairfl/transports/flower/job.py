@@ -37,12 +37,6 @@ def run_config(job: Job) -> dict[str, Scalar]:
     """Return a job as flat names with hyphens and values that TOML has.
 
     Mappings and lists are JSON.
-
-    >>> job = job_of(bundle="prostate_mri_segmentation", overrides={"size": [32, 32]})
-    >>> run_config(job)["overrides"]
-    '{"size": [32, 32]}'
-    >>> job_of_config(run_config(job)) == job
-    True
     """
     flat = {name: getattr(job, name) for name in OWN} | {**job.sites, **job.run}
     config = {}
@@ -57,6 +51,12 @@ def job_of_config(config: Mapping[str, Any]) -> Job:
 
     Raises:
         ConfigError: when a value is no JSON or does not go with the others.
+
+    >>> job = job_of(bundle="prostate_mri_segmentation", overrides={"size": [32, 32]})
+    >>> run_config(job)["overrides"]
+    '{"size": [32, 32]}'
+    >>> job_of_config(run_config(job)) == job
+    True
     """
     given = settings_in(config)
     if "bundle" not in given:
