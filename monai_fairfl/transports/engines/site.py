@@ -297,7 +297,7 @@ class Site:
             ConfigError: when nobody names it.
         """
         if settings.dataset_dir:
-            return Path(settings.dataset_dir)
+            return Path(str(settings.dataset_dir))
         if not settings.sites_root:
             raise ConfigError('where are its images? Set "dataset_dir" to their folder')
         federate = configuration.read_keys(bundle_root / configuration.FEDERATE)
