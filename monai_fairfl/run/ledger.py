@@ -66,9 +66,7 @@ class Ledger:
 
     def truncate(self, count: int) -> None:
         """Drop all records but the first ``count``: a run resumes from an earlier checkpoint."""
-        lines: list[bytes] = []
-        if self.path.exists():
-            lines = self.path.read_bytes().splitlines(keepends=True)[:count]
+        lines = self.path.read_bytes().splitlines(keepends=True)[:count]
         write_atomically(self.path, b"".join(lines))
         del self.records[count:], self.heads[count:]
         self.head = self.heads[-1] if self.heads else ""

@@ -61,10 +61,9 @@ def _classes(bundle_root: Path) -> tuple[str, ...]:
     try:
         metadata = json.loads((bundle_root / "configs" / "metadata.json").read_text())
         channels = metadata["network_data_format"]["outputs"]["pred"]["channel_def"]
-        names = [str(name) for name in channels.values()]
     except (OSError, ValueError, KeyError):
         return ()
-    classes = tuple(name for name in names if name.lower() != "background")
+    classes = tuple(name for name in channels.values() if name.lower() != "background")
     return classes if len(classes) > 1 else ()
 
 

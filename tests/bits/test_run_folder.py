@@ -135,19 +135,12 @@ def _flip(file: Path) -> None:
     file.write_bytes(data)
 
 
-def _cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
 DAMAGES: dict[str, Any] = {
     "a bit of the model": ("model.safetensors", _flip),
-    "a bit of a reward": ("rewards/HK.safetensors", _flip),
     "missing": ("model.safetensors", Path.unlink),
     "another state": ("strategy.json", lambda file: file.write_text("{}")),
     "no manifest": ("manifest.json", Path.unlink),
-    "manifest cut": ("manifest.json", _cut),
     "manifest nested": ("manifest.json", lambda file: file.write_text("[" * 100_000)),
-    "manifest without sums": ("manifest.json", lambda f: f.write_text('{"round": 1}')),
 }
 
 
