@@ -8,6 +8,8 @@ Each checkpoint is written whole or not at all.
 from __future__ import annotations
 
 import json
+import logging
+import platform
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FairFLError, FederationError
@@ -31,6 +34,8 @@ from monai_fairfl.utils.files import (
     write_folder,
 )
 from monai_fairfl.utils.plain_values import object_of_json
+
+logger = logging.getLogger(__name__)
 
 REWARDS = "rewards/"
 
@@ -238,6 +243,8 @@ class Schedule:
         planned: rounds in all, as the run was begun with, then as each resumption with another
             number had it; ``None`` where the beginning was not recorded.
         seconds: round -> wall-clock seconds that it took; of a repeated round the last time.
+        processor: on which the run was begun, with the version of PyTorch; empty where it was not
+            recorded.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -249,6 +256,7 @@ class Schedule:
 
     planned: list[int | None] = field(default_factory=list)
     seconds: dict[int, float] = field(default_factory=dict)
+    processor: str = ""
 
     @classmethod
     def read(cls, run_dir: Path) -> Schedule:
@@ -257,18 +265,31 @@ class Schedule:
             found = object_of_json((run_dir / SCHEDULE).read_bytes())
             seconds = {int(number): float(value) for number, value in found["seconds"].items()}
             planned = [None if rounds is None else int(rounds) for rounds in found["planned"]]
-            return cls(planned, seconds)
+            return cls(planned, seconds, str(found["processor"]))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return cls()
 
     @classmethod
     def begun(cls, run_dir: Path, rounds: int, resumed: bool) -> Schedule:
-        """Record that a run begins, or goes on, with ``rounds`` rounds in all."""
+        """Record that a run begins, or goes on, with ``rounds`` rounds in all.
+
+        A warning says where it goes on with another processor than it was begun on.
+        """
         schedule = cls.read(run_dir) if resumed else cls()
         if resumed and not schedule.planned:
             schedule.planned.append(None)
         if schedule.planned[-1:] != [rounds]:
             schedule.planned.append(rounds)
+        # Both decide the last bits of a sum.
+        cpuinfo = Path("/proc/cpuinfo")
+        found = re.search("model name\\s*: (.*)", cpuinfo.read_text() if cpuinfo.is_file() else "")
+        name = found[1] if found else platform.machine()
+        capability = torch.backends.cpu.get_cpu_capability()
+        here = f"{name}, {capability}, PyTorch {torch.__version__}"
+        schedule.processor = schedule.processor or here
+        if schedule.processor != here:
+            text = "%s was begun with %s and goes on with %s: the last bits may differ"
+            logger.warning(text, run_dir, schedule.processor, here)
         write_atomically(run_dir / SCHEDULE, json.dumps(asdict(schedule)).encode())
         return schedule
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -50,6 +51,16 @@ def test_stopping_and_resuming_gives_the_same_bits(
     assert federation(tmp_path / "parts", strategy()).run(resume=True).finished
     assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
     assert torch.equal(global_weights(tmp_path / "whole"), global_weights(tmp_path / "parts"))
+
+
+def test_another_processor_is_named_when_a_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped_in_round(1, tmp_path).run()
+    file = tmp_path / "run" / "schedule.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "processor": "an abacus"}))
+    federation(tmp_path).run(resume=True)
+    assert "an abacus" in caplog.text
 
 
 # --- not at all
