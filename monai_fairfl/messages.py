@@ -695,6 +695,9 @@ MOST_NAME = 128
 MOST_VALUES = 10_000
 """Numbers in one reply. A network of a thousand layers sends a thousand similarities."""
 
+MOST_DROPPED = 100
+"""Measurements of one reply of which the ledger says why they do not count."""
+
 MOST_TEXT = 1000
 """Characters of a reason, which a client's reply may have made long."""
 
@@ -1004,7 +1007,7 @@ class Expected:
             problem = self._problem(name, parts, request)
             if problem is None:
                 usable[name] = parts if isinstance(value, Mapping) else parts["mean"]
-            else:
+            elif len(dropped) < MOST_DROPPED:
                 dropped[name] = problem
         return usable, dropped
 

@@ -541,7 +541,7 @@ def _as_replied(record: Record) -> dict[str, dict[str, Any]]:
         replies = [entry["measured"] or {} for entry in entries if entry["client"] == client]
         found[client] = {}
         for name, value in measured.items():
-            values = [None, *(reply[name] for reply in replies if name in reply)]
+            values = [reply[name] for reply in replies if name in reply] or [None]
             found[client][name] = value if value in values else values[-1]
     return found
 

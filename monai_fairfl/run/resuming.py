@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
+from monai_fairfl.run.checkpoint import Checkpoints
 from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.utils.arguments import Checked, setting
 from monai_fairfl.utils.plain_values import object_of_json
@@ -138,7 +139,7 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
     """
     for folder in folders:
         records = records_of(folder)
-        has_checkpoints = any((folder / "checkpoints").glob("round-*"))
+        has_checkpoints = Checkpoints(folder / "checkpoints").newest_first()
         lost = ""
         if has_checkpoints and not records:
             lost = "ledger.jsonl"

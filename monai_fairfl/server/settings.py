@@ -153,7 +153,7 @@ class RunSettings(Checked):
                 Range(name, *ranges[name])
             except (TypeError, ValueError):
                 raise ConfigError(
-                    f"ranges: {name!r} must be two finite numbers, such as [-1, 1], got {given!r}"
+                    f"ranges: {name!r} must rise within 1e6, such as [-1, 1], got {given!r}"
                 ) from None
         object.__setattr__(self, "ranges", ranges)
 

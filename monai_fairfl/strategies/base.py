@@ -578,7 +578,7 @@ def _by_client(replies: Replies, values: Any) -> dict[str, Any]:
     labels: list[str] = []
     if isinstance(values, Mapping):
         if not all(isinstance(of_layer, np.ndarray) for of_layer in values.values()):
-            return dict(values)
+            return dict(plain_numbers(values))
         labels = list(values)
         values = np.stack(list(values.values()), axis=1)
     by_client: dict[str, Any] = {}

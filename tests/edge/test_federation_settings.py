@@ -30,6 +30,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("groups", {"small": "AB"}, "'AB'"),
     ("samples", {"A": 1_000_001}, "1000001"),
     ("ranges", {"score": [1, 0]}, "'score'"),
+    ("ranges", {"score": [0, 1e7]}, "within 1e6"),
     ("min_client", 3, "min_clients"),
 ]
 
