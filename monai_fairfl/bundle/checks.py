@@ -18,13 +18,13 @@ from monai_fairfl.data import checks
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
-from monai_fairfl.messages import MEASUREMENTS
+from monai_fairfl.messages import CANDIDATES, MEASUREMENTS
 from monai_fairfl.run import resuming
 from monai_fairfl.run.ledger import digest_of
 from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.utils.tensors import own_random_state
 
 if TYPE_CHECKING:
@@ -56,8 +56,13 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
         weights, spec = runs.initial()
     for strategy in runs.strategies:
         folder = runs.folders[strategy.name]
-        if resuming.records_of(folder) and (settings.record_updates or values_updates):
+        records = resuming.records_of(folder)
+        if records and (settings.record_updates or values_updates):
             check_recorded(folder)
+        if settings.adapt_epochs and records and records[-1]["kind"] == "end":
+            adapted = any(CANDIDATES[0] in models for models in records[-1]["scores"].values())
+            if not adapted and not isinstance(strategy, Standalone):
+                raise ConfigError(f"{folder} has ended without a last mile: name another run_dir")
         strategy.check_model(spec, settings.buffers)
     if settings.record_updates:
         # Of each round the model that was sent, and what every site sent back.

@@ -124,7 +124,7 @@ def demo(args: argparse.Namespace) -> Answer:
         raise ConfigError(f"--kind {args.kind} is for --data-only: then train what it has written")
     default = SIZES[args.kind]
     size = args.size or default
-    if len(size) != len(default) or min(size[:2]) < 12 or not min(size):
+    if len(size) != len(default) or min(size[:2]) < 12 or min(size) < 1:
         raise ConfigError(f"--size is like {default}, 12 or more in plane, got {size}")
     check_value("--seed", args.seed, "int", "[0, inf)")
     folder = out if args.data_only else out / "hospitals"

@@ -74,6 +74,7 @@ class FileFacts:
         channels: number of channels.
         digest: SHA-256 of the decoded pixels, the same for copies in another file format.
         affine: of a volume, 4 x 4, in mm.
+        is_oriented: whether a volume stores its orientation; without it, nibabel assumes one.
         labels: different values of a label.
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
@@ -86,6 +87,7 @@ class FileFacts:
     channels: int
     digest: str
     affine: np.ndarray | None = None
+    is_oriented: bool = True
     labels: Sequence[int] = ()
     of_sides: float = 0.0
     seen: float = 1.0
@@ -214,7 +216,8 @@ def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
         raise DataError(f"{path} has {fault}; scale the image, or mend it")
     channels = (*voxels.shape, 1)[3]
     # Adding 0 makes one zero of -0 and 0.
-    return FileFacts(path, voxels.shape[:3], channels, _digest(read + 0), nifti.affine), read
+    digest, is_oriented = _digest(read + 0), files.is_oriented(nifti)
+    return FileFacts(path, voxels.shape[:3], channels, digest, nifti.affine, is_oriented), read
 
 
 def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
@@ -322,6 +325,10 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
     if stereo := [image.path for image in photographs if pairs and is_pair(*image.shape[::-1])]:
         taken = f"taken for stereo pairs ({few(stereo)}): the left half is used"
         yield f"{len(stereo)} photograph(s) {taken}, unless stereo is False"
+    if unoriented := [facts.path for facts in (*images, *labels) if not facts.is_oriented]:
+        # What nibabel assumes (NIfTI-1, method 1).
+        assumed = f"store no orientation ({few(unoriented)}), taken for LAS: left, front, head"
+        yield f"{len(unoriented)} volume(s) {assumed}; if that is wrong, {files.WRITE_AGAIN}"
     if cut := sorted((label.seen, label.path) for label in labels if label.seen < LEAST_SEEN):
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
         fix = "set field_of_view to 1, or crop the volumes around the organ"

@@ -309,7 +309,7 @@ def values_of(
     above the background. No mask is read.
 
     Args:
-        structures: names in small letters, the outermost first.
+        structures: names, the outermost first.
         found: the site's cases, and what each value means.
         given: structure -> lowest and highest value.
         site: for errors.
@@ -319,14 +319,15 @@ def values_of(
             that does not hold that of the structure within.
 
     >>> labels = {"background": [0, 0], "disc": [1, 2], "cup": [2, 2]}
-    >>> values_of(["disc", "cup"], Found(labels=labels))
-    {'disc': [1, 2], 'cup': [2, 2]}
+    >>> values_of(["disc", "Cup"], Found(labels=labels))
+    {'disc': [1, 2], 'Cup': [2, 2]}
     >>> values_of(["disc", "cup"], Found(cases=[{"label": "7.png"}]))
     {'disc': [1, 65535]}
     """
     values = dict(given or {})
     if not values:
-        values = {name: found.labels[name] for name in structures if name in found.labels}
+        stated = {name: found.labels.get(name.lower()) for name in structures}
+        values = {name: bounds for name, bounds in stated.items() if bounds is not None}
     if structures and not values:
         has_noise = any(is_lossy(case["label"]) for case in found.cases)
         values = {structures[0]: ABOVE_NOISE if has_noise else ABOVE_BACKGROUND}

@@ -132,7 +132,7 @@ class RandDiscCropd(Randomizable, MapTransform):
         jitter: of the centre, in disc sizes.
 
     Raises:
-        ConfigError: a square would cut the disc.
+        ConfigError: the label is none of the keys, or a square would cut the disc.
 
     >>> import torch
     >>> label = torch.zeros(1, 64, 64)
@@ -152,6 +152,8 @@ class RandDiscCropd(Randomizable, MapTransform):
         jitter: float = 0.2,
     ) -> None:
         MapTransform.__init__(self, keys)
+        if label_key not in self.keys:  # the label would keep its place
+            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
         if not 1 <= margin[0] <= margin[1]:
             raise ConfigError(f"margin must be a range (low, high) from 1, got {tuple(margin)}")
         self.label_key = label_key

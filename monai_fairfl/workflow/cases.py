@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -172,7 +173,10 @@ class Cases:
         """
         # Before anything is printed: the reader of standard output may have left.
         self.save()
-        print(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
+        text = f"{answer_text(self.table())}\nFolder: {self.report.parent}"
+        # A file's name may be none of the terminal's encoding, which must not cost the exit code.
+        shown = sys.stdout.encoding or "utf-8"
+        print(text.encode(shown, "replace").decode(shown))
         if self.scratch is not None:
             self.scratch.cleanup()
         if any(case.status != "segmented" for case in self):

@@ -53,6 +53,7 @@ def test_options_that_say_nothing_are_refused_and_nothing_is_written(
         (["demo", "--data-only", "--seed", "-1", "--out"], "-1"),
         (["demo", "--kind", "fundus", "--out"], "--data-only"),
         (["demo", "--data-only", "--size", "48", "0", "8", "--out"], "--size"),
+        (["demo", "--data-only", "--size", "48", "48", "-8", "--out"], "-8"),
         # Less shows no structure.
         (["demo", "--data-only", "--size", "48", "4", "8", "--out"], "[48, 4, 8]"),
         (["demo", "--data-only", "--kind", "fundus", "--size", "1", "--out"], "[1]"),

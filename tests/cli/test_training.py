@@ -88,6 +88,8 @@ def test_another_training_is_refused_in_the_folder_of_this_one(
     for given, named in (
         (["--strategy", "FedAvg"], "strategy"),
         ([*FEDCE, "--seed", "1"], "seed"),
+        # A run that has ended gets no last mile.
+        ([*FEDCE, "--adapt"], "last mile"),
     ):
         assert named in cli.refusal("train", sites, "--out", trained, *TINY, *given)
     assert bytes_of(trained, "ledger.jsonl", "settings.json", "models/*") == before

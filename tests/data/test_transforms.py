@@ -37,6 +37,7 @@ CROP = partial(RandDiscCropd, keys=["label"], label_key="label", size=(8, 8))
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (data.KeepPartd, {"keys": "x", "part": "surst"}, "'surst' surest"),
     (CROP, {"margin": (0.5, 2)}, "margin 0.5"),
+    (CROP, {"keys": ["image"]}, "label_key 'label'"),
     (SampleSlicesd, {"keys": KEYS, "num_samples": 0}, "num_samples 0"),
     (SampleSlicesd, {"keys": KEYS, "num_samples": "some"}, "'some'"),
     (SampleSlicesd, {"keys": KEYS, "empty_rate": 1.0}, "empty_rate 1.0"),

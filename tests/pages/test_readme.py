@@ -74,7 +74,7 @@ def test_every_other_number_is_of_the_demo() -> None:
 def test_the_python_prints_contributions_and_writes_a_report(tmp_path: Path) -> None:
     code = python_of_readme()
     for printed, tiny in {
-        "workers=2": "size=(48, 48, 8)",
+        '"hospitals")': '"hospitals", size=(48, 48, 8))',
         "rounds=20": "rounds=1",
         "local_epochs=4": "local_epochs=1, jobs=1",
         "[64, 64]": "[32, 32]",
