@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -137,6 +138,8 @@ class FairMonaiAlgo(MonaiAlgo):
         self._evaluators: training.Evaluators = {}
         # State of the trainer as the bundle makes it.
         self._initial: dict[str, Any] = {}
+        # When the first training by an engine began.
+        self._begun = 0.0
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle, once.
@@ -327,6 +330,8 @@ class FairMonaiAlgo(MonaiAlgo):
     def _train(self, task: Task, received: Weights) -> Reply:
         """Train the received weights, measure the result and store the state for the next round."""
         request = task.request
+        if task.state is self._initial and request.round > 0:
+            logger.warning("client %s begins without an earlier state", request.client)
         counts = TrainLoss(board=None)
         # Handler -> its arguments, each under a key.
         arguments: dict[str, list[float]] = {}
@@ -421,6 +426,7 @@ class FairMonaiAlgo(MonaiAlgo):
         """
         extra = extra or {}
         weights = self._received(data, extra)
+        self._begun = self._begun or time.time()
         for engine in (self.trainer, *self._evaluators.values()):
             training.discard_interrupted_run(engine)
         with self._without_filters():
@@ -433,9 +439,17 @@ class FairMonaiAlgo(MonaiAlgo):
         """Copies of the weights, or the differences of the tensors that were received.
 
         Raises:
-            ConfigError: when a filter returns nothing.
+            ConfigError: when a filter returns nothing, or the requested file is older than the
+                training.
         """
         extra = extra or {}
+        wanted: Any = extra.get(ExtraItems.MODEL_TYPE)
+        file = Path(self.bundle_root, self.model_filepaths.get(wanted) or "")
+        if file.is_file() and file.stat().st_mtime < self._begun:
+            raise ConfigError(
+                f"client {self.client_name!r}: {file} is older than this training: let the trainer "
+                "save it there (CheckpointSaver)"
+            )
         with self._without_filters():
             sent = copy.deepcopy(super().get_weights(extra))
         return filters.applied(self.post_weight_filters, sent, extra, self.client_name)

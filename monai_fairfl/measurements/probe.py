@@ -252,6 +252,7 @@ class Probe:
         self.engine = evaluator
         self.classes = tuple(classes)
         self.watches: Sequence[object] = ()  # owners of further handlers that see each run
+        self._yields_outputs = False
         # Of the model that was scored last: ``"dice"`` and classes -> the cases' scores.
         self._columns: dict[str, torch.Tensor] = {}
 
@@ -405,16 +406,25 @@ class Probe:
             (C, H, W) or (C, H, W, D), on the evaluator's device: as a rule logits, see
             :meth:`activation`.
 
+        Raises:
+            RuntimeError: when those of another model are still being yielded.
         """
+        if self._yields_outputs:
+            raise RuntimeError("one network: run the first outputs(...) to its end first")
+        self._yields_outputs = True
         evaluator = self.engine
-        with loaded(evaluator.network, weights):
-            for batch in same_epoch(evaluator):
-                precision: Any = nullcontext()
-                if evaluator.amp:
-                    precision = torch.autocast("cuda", **evaluator.amp_kwargs)
-                with torch.no_grad(), eval_mode(evaluator.network), precision:
-                    output, _, _ = inferred(evaluator, batch)
-                yield from convert_to_tensor(output, track_meta=False)
+        try:
+            with loaded(evaluator.network, weights):
+                for batch in same_epoch(evaluator):
+                    precision: Any = nullcontext()
+                    if evaluator.amp:
+                        precision = torch.autocast("cuda", **evaluator.amp_kwargs)
+                    with torch.no_grad(), eval_mode(evaluator.network), precision:
+                        output, _, _ = inferred(evaluator, batch)
+                    # Several outputs in a list have no detach: they are no cases.
+                    yield from convert_to_tensor(output.detach(), track_meta=False)
+        finally:
+            self._yields_outputs = False
 
     def activation(self) -> str | None:
         """How a case's output becomes probabilities: ``"softmax"``, ``"sigmoid"`` or ``None``.

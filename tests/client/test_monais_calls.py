@@ -11,11 +11,11 @@ import torch
 from helpers.client_requests import abort_at, broken, same
 from helpers.refusals import refused
 from monai.fl.client import MonaiAlgo
-from monai.fl.utils.constants import ExtraItems, FlStatistics, WeightType
+from monai.fl.utils.constants import ExtraItems, FlStatistics, ModelType, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl import FairMonaiAlgo, ModelSpec
-from monai_fairfl.errors import TransportAborted
+from monai_fairfl.errors import ConfigError, TransportAborted
 
 Weights = dict[str, torch.Tensor]
 
@@ -98,6 +98,9 @@ def test_what_is_returned_shares_no_memory_and_has_the_tensors_that_were_sent(
     client = built(learning_rate=0.05)
     sent = trained(client, parameters).weights
     assert set(sent) == set(parameters)
+    client.model_filepaths[ModelType.BEST_MODEL] = __file__
+    with pytest.raises(ConfigError, match="older than this training"):
+        client.get_weights({ExtraItems.MODEL_TYPE: ModelType.BEST_MODEL})
     model = network_of(client)
     for name, change in sent.items():
         torch.testing.assert_close(change, model[name] - parameters[name])
