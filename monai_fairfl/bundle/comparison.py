@@ -30,6 +30,7 @@ from monai_fairfl.run import resuming
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.transports.workers import Turn
+from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
 
 PLAN = "plan.json"
@@ -92,8 +93,8 @@ class Comparison:
         self.federation = federation
         self.out, settings = federation.run_dir, federation.settings
         self.seeds = seeds = list(ensure_tuple(settings.seeds or settings.seed))
-        if len(set(seeds)) < len(seeds):
-            raise ConfigError(f"seeds must be different, got {seeds!r}")
+        if not all(map(is_whole, seeds)) or len(set(seeds)) < len(seeds):
+            raise ConfigError(f"seeds must be different whole numbers, got {seeds!r}")
         if len(federation.names) < 2:
             raise ConfigError("a comparison needs two strategies or more: give --strategy others")
         if settings.valuations:

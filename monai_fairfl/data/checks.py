@@ -319,7 +319,7 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
     labels = [case.label for case in cases]
     photographs = [image for image in images if image.affine is None]
     channels = {image.channels for image in images}
-    if len(channels) > 1 or (channels != {1} and not photographs):
+    if len(channels) > 1 or (channels - {1} and not photographs):
         counts = " or ".join(map(str, channels))
         yield f"images have {counts} channels, axis 3 of volumes; choose one, or convert them"
     if stereo := [image.path for image in photographs if pairs and is_pair(*image.shape[::-1])]:

@@ -401,7 +401,7 @@ def split_cases(
     if not is_possible:
         given = f"fractions={tuple(fractions)}, folds={folds}, fold={fold}, validation={validation}"
         fix = "give three shares that sum to 1, of which only the last one, of testing, may be 0"
-        fix += f"; or 2 to {n} folds, a fold from 0 to below that, and a validation share below 1"
+        fix += f"; or 2 to {n} folds (split_folds), a split_fold from 0 to below, validation < 1"
         raise DataError(f"{given} of {n} patients: {fix}")
     np.random.default_rng(seed).shuffle(groups)
     if folds is None:

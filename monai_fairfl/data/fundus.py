@@ -153,7 +153,7 @@ class RandDiscCropd(Randomizable, MapTransform):
     ) -> None:
         MapTransform.__init__(self, keys)
         if label_key not in self.keys:  # the label would keep its place
-            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it.")
+            raise ConfigError(f"label_key={label_key!r} must be one of keys={self.keys}")
         if not 1 <= margin[0] <= margin[1]:
             raise ConfigError(f"margin must be a range (low, high) from 1, got {tuple(margin)}")
         self.label_key = label_key

@@ -550,7 +550,12 @@ def sites_at(path: StrPath) -> dict[str, Path]:
     (['alder', 'birch'], ['alder'])
     """
     path = Path(path)
-    if path.is_file() or (recognise(path, must=False).layout and not client_lists(path)):
+    found = recognise(path, must=False)
+    is_one = bool(found.layout) and not client_lists(path)
+    # Images without masks beside the folders of sites are no site.
+    if found.layout == "saml" and not found.cases:
+        is_one &= not any(recognise(inner, must=False).layout for inner in folders_in(path))
+    if path.is_file() or is_one:
         return {name_and_folder(path)[0]: path}
     return site_folders(path)
 

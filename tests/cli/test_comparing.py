@@ -176,6 +176,7 @@ BOTH = ["--strategy", "FedAvg", "FedCE"]
         # Hospitals have four cases.
         (["--folds", "5"], {}, "alder folds"),
         (["--seeds", "1", "1"], {}, "seed"),
+        (["--seeds", "1", "two"], {}, "'two'"),
         ([], {"overrides": {"split_fold": 1}}, "split_fold"),
         ([], {"overrides": {"sise": [32, 32]}}, "'sise' 'size'"),
         # A site with a list of its own has no folds.

@@ -169,6 +169,10 @@ VOLUMES: list[tuple[Any, ...]] = [
     (AGAIN, volume(LABEL, header(pixdim=[1] * 8))),
     (AGAIN, volume(IMAGE, header(qform_code=1, qoffset_x=20))),
     (AGAIN, volume(IMAGE, header(srow_x=[np.nan] * 4))),
+    (
+        f"if that is wrong, {AGAIN}",
+        both(*(volume(name, header(sform_code=0)) for name in (IMAGE, LABEL))),
+    ),
     ("write it again in mm", volume(IMAGE, header(xyzt_units=1))),
     ("store whole numbers from 0", voxels(LABEL, GLAND * np.float32(0.5))),
     ("background the value 0, and the organ 1", voxels(LABEL, 1 - GLAND)),

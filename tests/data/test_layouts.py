@@ -22,6 +22,7 @@ from monai_fairfl.data import (
     overview,
     site_datalist,
     site_folders,
+    sites_at,
 )
 
 SIZES = {
@@ -175,6 +176,12 @@ def test_an_empty_folder_is_a_site_whose_data_is_missing(
     assert "oak" in error and "no case" in error and "notes" not in error
     assert "yew" in error
     assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+def test_images_without_masks_beside_the_folders_of_sites_are_no_site(tmp_path: Path) -> None:
+    elm = made.saml(tmp_path / "elm")
+    touch(tmp_path, "template.nii.gz")
+    assert sites_at(tmp_path) == {"elm": elm}
 
 
 HALVES = [
