@@ -33,7 +33,7 @@ def events_of(run: Run) -> Iterator[dict[str, Any]]:
                 text = f"{verdict['action']}: {verdict['reason']}"
                 yield {**about, "site": site, "kind": verdict["guard"], "text": text}
         for kind in KINDS:
-            for site, reason in sorted(record[kind].items()):
+            for site, reason in sorted(record.get(kind, {}).items()):
                 if isinstance(reason, dict):
                     reason = "; ".join(f"{name}: {why}" for name, why in reason.items())
                 if isinstance(reason, list):

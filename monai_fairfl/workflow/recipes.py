@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from pathlib import Path
@@ -357,8 +358,8 @@ class ModelValues:
         refused = {key: text for key, text in differing.items() if key not in allowed}
         if refused:
             raise ConfigError(
-                f"{'; '.join(refused.values())}: leave out what changes it, use monai-fairfl infer "
-                f"or evaluate, or version {recipe.version} of its bundle (--bundle_root); where it "
+                f"{'; '.join(refused.values())}: leave out what changes it, or use version "
+                f"{recipe.version} of its bundle or monai-fairfl infer or evaluate; where it "
                 f'was trained so for this hospital alone, add --own_values "{list(refused)}"'
             )
         if recipe.sites and not self.own_values:
@@ -511,7 +512,18 @@ def join_processes() -> None:
     """Join the processes that ``torchrun`` started: with NCCL on GPUs, with Gloo where none is.
 
     Afterwards ``ignite.distributed`` knows the rank of this process and its device.
+
+    Raises:
+        ConfigError: when ``torchrun`` did not start this process.
+
+    >>> join_processes()  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: multi_gpu_*.json need a process for each GPU: start with...
     """
+    if "LOCAL_RANK" not in os.environ:
+        with_it = "torchrun --standalone --nproc_per_node=GPUS -m monai.bundle run ..."
+        raise ConfigError(f"multi_gpu_*.json need a process for each GPU: start with '{with_it}'")
     if torch.distributed.is_initialized():
         # Here and not with the first handler: not every rank has every handler, and ranks that do
         # not join together wait for each other forever.
