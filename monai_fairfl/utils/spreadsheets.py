@@ -24,9 +24,11 @@ the inverse.
 def cell(value: Any) -> Any:
     """A value as a spreadsheet may read it: an apostrophe goes before what looks like a formula.
 
-    >>> cell("=HYPERLINK(1)"), cell("elm"), cell(-0.25)
-    ("'=HYPERLINK(1)", 'elm', -0.25)
+    >>> cell("=HYPERLINK(1)"), cell("elm"), cell(-0.25), cell(["cut off", "empty"])
+    ("'=HYPERLINK(1)", 'elm', -0.25, 'cut off; empty')
     """
+    if isinstance(value, list):
+        value = "; ".join(map(str, value))
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
