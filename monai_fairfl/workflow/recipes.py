@@ -358,9 +358,10 @@ class ModelValues:
         refused = {key: text for key, text in differing.items() if key not in allowed}
         if refused:
             raise ConfigError(
-                f"{'; '.join(refused.values())}: leave out what changes it, or use version "
-                f"{recipe.version} of its bundle or monai-fairfl infer or evaluate; where it "
-                f'was trained so for this hospital alone, add --own_values "{list(refused)}"'
+                f"{'; '.join(refused.values())}: leave out what changes it, use version "
+                f"{recipe.version} of its bundle (--bundle_root) or monai-fairfl infer or "
+                "evaluate; where it was trained so for this hospital alone, add "
+                f'--own_values "{list(refused)}"'
             )
         if recipe.sites and not self.own_values:
             logger.warning("%s: sites gave other values by hand: %s", model, dict(recipe.sites))
