@@ -121,6 +121,7 @@ def test_a_job_sets_only_what_the_configuration_has(
 
 
 OTHER = "/other/Case00.nii.gz"
+ELSEWHERE = str(find_bundle(BUNDLE) / "configs" / "train.json")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -134,7 +135,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "code as a group": ({"groups": {f"${CODE}": ["elm"]}}, "groups"),
     "another folder": ({"overrides": {"ckpt_dir": "../../other"}}, "../other"),
     "other images": ({"overrides": {"train#dataset#data": [{"image": OTHER}]}}, "/other"),
-    "an absolute file": ({"config": "/etc/train.json"}, "/etc/train.json"),
+    "an absolute file": ({"config": [ELSEWHERE]}, ELSEWHERE),
     "a bundle of the site": ({"bundle": "/kit/earlier-job/app"}, "/kit/earlier-job/app"),
     "a model of the site": ({"alone": "/models/alone.pt"}, "alone"),
     "an unknown setting": ({"bundel": "x"}, "bundel"),
