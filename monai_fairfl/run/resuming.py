@@ -289,13 +289,12 @@ def require_same_cases(datalists: Path, digests: Mapping[str, Sequence[str]]) ->
 def config_files(config: Mapping[str, Any]) -> list[str]:
     """The files of the training's configuration, of all sites and of single ones.
 
-    >>> config_files({"config": ["a.json"], "sites": {"elm": {"config": "b.json"}, "oak": {}}})
+    >>> config_files({"config": ["a.json"], "sites": {"elm": {"config": ["b.json"]}, "oak": {}}})
     ['a.json', 'b.json']
     """
     found: list[str] = []
     for settings in (config, *(config.get("sites") or {}).values()):
-        files = (settings or {}).get("config") or []
-        found += [files] if isinstance(files, str) else files
+        found += (settings or {}).get("config") or []
     return found
 
 
