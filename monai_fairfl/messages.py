@@ -791,8 +791,8 @@ class Entry:
             ``"personal"`` one (Ditto), or a candidate of the last mile, one of :data:`CANDIDATES`.
         data: ``"validation"``, ``"test"`` or ``"training"``. Where the client has none of the
             first two, nothing is measured.
-        needs: the field of the memory that the client fills in, ``"previous"`` or ``"present"``;
-            none when empty.
+        needs_present: whether it compares with the model that the client has trained in this
+            round; no request to train makes it.
         training_key: context key that, at 1, moves it to the training data.
 
     >>> MEASUREMENTS["test_score"].of, MEASUREMENTS["test_score"].data
@@ -803,7 +803,7 @@ class Entry:
     range: Range
     of: str = "received"
     data: str = "validation"
-    needs: str = ""
+    needs_present: bool = False
     training_key: str = ""
 
     def __call__(self, probe: Any, *of: Any) -> Measurement | None:
@@ -819,12 +819,10 @@ class Entry:
 FUNCTIONS = "monai_fairfl.measurements.functions"
 FEATURES = "monai_fairfl.measurements.features"
 SCORE = f"{FUNCTIONS}.score"
-OF_FEATURES = {"needs": "present", "training_key": "cka_training"}
+OF_FEATURES: dict[str, Any] = {"needs_present": True, "training_key": "cka_training"}
 
 MEASUREMENTS: dict[str, Entry] = {
-    "leave_one_out_error": Entry(
-        f"{FUNCTIONS}.leave_one_out_error", Range("1 - Dice", 0.0, 1.0), needs="previous"
-    ),
+    "leave_one_out_error": Entry(f"{FUNCTIONS}.leave_one_out_error", Range("1 - Dice", 0.0, 1.0)),
     "global_score": Entry(SCORE, DICE),
     "score": Entry(SCORE, DICE),
     "test_score": Entry(SCORE, DICE, data="test"),

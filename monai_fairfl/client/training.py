@@ -209,7 +209,7 @@ class Measuring:
             if entry.of != of:
                 continue
             # Before training, a model of this round is one that an earlier try left.
-            if entry.needs == "present" and request.task == "train":
+            if entry.needs_present and request.task == "train":
                 continue
             if entry.data == "test" and self.overlap:
                 task.measurements.update(self.overlap)
@@ -224,7 +224,7 @@ class Measuring:
                 probe = Probe(self.evaluators[data], self.classes)
 
             model = weights
-            if entry.needs == "present" and task.present is not None:
+            if entry.needs_present and task.present is not None:
                 # Two models of this round share the tensors that the site does not send.
                 model = self.spec.completed(request.weights, task.present)
             closing = request.context.get("closing", 0)

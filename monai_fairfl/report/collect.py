@@ -433,11 +433,11 @@ def read_run(path: str | Path) -> Run:
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:
-    """A run's records: the chain holds, the opening is first, and each has what a report needs.
+    """A run's records: the chain holds, and the opening is first.
 
     Raises:
         FederationError: when the ledger's chain is broken.
-        ConfigError: naming the ledger, when it has no opening record.
+        ConfigError: naming the ledger, when it does not begin with an opening record.
     """
     records, _ = read_records_and_head(run_dir)
     return records

@@ -23,7 +23,7 @@ ARRIVED = ("quarantined: ", "shares one weight with ")
 def events_of(run: Run) -> Iterator[dict[str, Any]]:
     """The events of a run in the order of its records.
 
-    Each has ``strategy``, the run's name; ``round``, a number or ``"end"``; ``site``; ``kind``, a
+    Each has ``strategy``, the run's name; ``round``, a number or ``"end"``; ``site``; ``kind``,
     one of :data:`KINDS` or the name of a guard; and ``text``, the reason.
     """
     for record in [*run.rounds, *([run.end] if run.end is not None else [])]:

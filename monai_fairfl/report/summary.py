@@ -29,9 +29,10 @@ SERIES = ("dice", "train_loss", "weight", "contribution", "free_rider_score")
 def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
     """The report of runs by themselves.
 
-    Tables show one measurement for all finished runs: ``test_score`` where each has one, else
-    ``score``. A run without it shows its newest ``global_score`` and is not compared. Runs are
-    compared within their group only, of the same data, split and seed.
+    Tables show one measurement for all finished runs, ``test_score`` or ``score``, see
+    :func:`~monai_fairfl.report.scores.shown_measurement`. A run without it shows its newest
+    ``global_score`` and is not compared. Runs are compared within their group only, of the same
+    data, split and seed.
 
     Args:
         runs: of :func:`~monai_fairfl.report.collect.load_runs`.

@@ -11,7 +11,7 @@ verifies the latter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -26,13 +26,8 @@ from monai_fairfl.run.records import factors_of_step
 
 FORMS = ("product", "dissimilarity")
 
-EVIDENCE = {
-    "Empty": "had next to no length, as no training has",
-    "Noise": "was random numbers, which no training makes",
-    "Replayed": "repeated an earlier one, which no training does",
-    "Copies": "was another site's, and only one of them can have trained it",
-}
-"""Guard -> what it found of an update that not every site trained which sent it."""
+EVIDENCE = ("Empty", "Noise", "Replayed", "Copies")
+"""Guards whose verdict says of an update that not every site that sent it has trained it."""
 
 
 @dataclass(frozen=True)
@@ -211,9 +206,10 @@ def free_rider_history(
     for record in records:
         if record.get("kind") != "round":
             continue
-        for client, verdict in evidence_of(record):
-            rounds_of = evidence.setdefault(client, {})
-            rounds_of.setdefault(verdict["guard"], []).append(record["round"])
+        for client, verdicts in sorted(record["verdicts"].items()):
+            for guard in (verdict["guard"] for verdict in verdicts):
+                if guard in EVIDENCE:
+                    evidence.setdefault(client, {}).setdefault(guard, []).append(record["round"])
         scores = _record_scores(record, form)
         if len(scores) > 1:
             numbers.append(record["round"])
@@ -228,14 +224,6 @@ def free_rider_history(
         flagged={client: numbers[index] for client, index in flagged.items()},
         evidence=evidence,
     )
-
-
-def evidence_of(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Clients and verdicts of the guards of :data:`EVIDENCE` in one round, by client."""
-    for client, verdicts in sorted(record["verdicts"].items()):
-        for verdict in verdicts:
-            if verdict["guard"] in EVIDENCE:
-                yield client, verdict
 
 
 def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
