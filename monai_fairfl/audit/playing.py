@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -673,8 +673,7 @@ def what_if(
         question["strategy"] = type(strategy).__name__
     if without is not None:
         question["without"] = without
-    sites = {site: _of_site(site, rounds) for site in sorted(known)}
-    return WhatIf(question, not why_not, why_not, rounds, sites)
+    return WhatIf(question, not why_not, why_not, rounds, _by_site(known, rounds))
 
 
 def _why_first_round_is_not_exact(run: LedgerRun, without: str | None) -> str:
@@ -698,14 +697,20 @@ def _why_first_round_is_not_exact(run: LedgerRun, without: str | None) -> str:
     return ""
 
 
-def _of_site(site: str, rounds: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """A site's mean weight and last contribution, recorded and what-if; ``None``: it has none."""
-    found: dict[str, dict[str, float | None]] = {"weight": {}, "contribution": {}}
+def _by_site(
+    known: Iterable[str], rounds: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Site -> mean weight and last contribution, recorded and what-if; ``None``: there is none."""
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    for site in sorted(known):
+        found[site] = {"weight": {}, "contribution": {}}
     for which in ("recorded", "what_if"):
-        weights = [weights_of_model(one[which]["aggregation"]).get(site) for one in rounds]
-        own = [weight for weight in weights if weight is not None]
-        found["weight"][which] = sum(own) / len(own) if own else None
-        contributions = [one[which]["contributions"] for one in rounds]
-        given = [of_round[site] for of_round in contributions if site in of_round]
-        found["contribution"][which] = number_in(given[-1]) if given else None
+        weights = [weights_of_model(one[which]["aggregation"]) for one in rounds]
+        contributions: dict[str, Any] = {}
+        for one in rounds:
+            contributions.update(one[which]["contributions"])
+        for site, of_site in found.items():
+            own = [of_round[site] for of_round in weights if site in of_round]
+            of_site["weight"][which] = sum(own) / len(own) if own else None
+            of_site["contribution"][which] = number_in(contributions.get(site))
     return found

@@ -143,9 +143,16 @@ class Replayed(Guard):
 def _sketch(tensors: Weights | None, parameters: Sequence[str]) -> np.ndarray:
     """The values of an update or of a model at random places, the same in every run."""
     assert tensors is not None
-    flat = torch.cat([tensors[name].reshape(-1) for name in parameters])
-    chosen = np.sort(np.random.default_rng(0).integers(0, len(flat), size=ENTRIES))
-    return flat[torch.from_numpy(chosen)].float().numpy()
+    flat = [tensors[name].reshape(-1) for name in parameters]
+    ends = np.cumsum([len(values) for values in flat])
+    chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
+    # Of each tensor by itself: all of them in one would be a copy of the model.
+    of_tensors = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+    found = []
+    for values, end, places in zip(flat, ends, of_tensors, strict=True):
+        # Counted back from the tensor's end.
+        found.append(values[torch.from_numpy(places - end)])
+    return torch.cat(found).float().numpy()
 
 
 def _written(sketch: np.ndarray) -> str:

@@ -48,11 +48,14 @@ class Ledger:
         self.path = Path(path)
         self.records: list[dict[str, Any]] = []
         self.heads: list[str] = []
-        self.head = ""
-        """SHA-256 of the last record's line; empty where there is no record."""
         if self.path.exists():
             self.records, self.heads = read_ledger_and_heads(self.path)
             self.truncate(len(self.records))
+
+    @property
+    def head(self) -> str:
+        """SHA-256 of the last record's line; empty where there is no record."""
+        return self.heads[-1] if self.heads else ""
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record, flushed to disk before returning."""
@@ -61,15 +64,13 @@ class Ledger:
         line = f"{text}\n".encode()
         write_atomically(self.path, line, append=True)
         self.records.append(json.loads(line))
-        self.head = hashlib.sha256(line).hexdigest()
-        self.heads.append(self.head)
+        self.heads.append(hashlib.sha256(line).hexdigest())
 
     def truncate(self, count: int) -> None:
         """Drop all records but the first ``count``: a run resumes from an earlier checkpoint."""
         lines = self.path.read_bytes().splitlines(keepends=True)[:count]
         write_atomically(self.path, b"".join(lines))
         del self.records[count:], self.heads[count:]
-        self.head = self.heads[-1] if self.heads else ""
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:

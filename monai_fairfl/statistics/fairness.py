@@ -45,17 +45,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def words(self, digits: int) -> str:
-        """The estimate, with its interval where that is known.
-
-        >>> Interval(0.5, 0.25, 0.75).words(2)
-        '0.50 (0.25 to 0.75)'
-        >>> Interval(0.5, math.nan, math.nan).words(2)
-        '0.50'
-        """
-        estimate, low, high = (f"{number:.{digits}f}" for number in self)
-        return estimate if math.isnan(self.low) else f"{estimate} ({low} to {high})"
-
 
 @dataclass(frozen=True)
 class Performance:

@@ -149,8 +149,8 @@ def compare_paired(scores: Iterable[CaseScore], strategies: Sequence[str]) -> Pa
     >>> [(each.strategy, round(each.mean, 3), round(each.std, 3)) for each in found.strategies]
     [('FedAvg', 0.76, 0.01), ('FedCE', 0.781, 0.011)]
     >>> pair = found.pairs[0]
-    >>> pair.strategy, pair.reference, pair.difference.words(3), pair.p_value
-    ('FedCE', 'FedAvg', '0.021 (0.020 to 0.022)', 0.125)
+    >>> pair.strategy, pair.reference, [round(end, 3) for end in pair.difference], pair.p_value
+    ('FedCE', 'FedAvg', [0.021, 0.02, 0.022], 0.125)
     """
     # (Strategy, seed) -> (site, case) -> (fold in which it was tested, score).
     runs: dict[tuple[str, int], dict[tuple[str, str], tuple[int | None, float]]] = {}
@@ -276,8 +276,8 @@ def bootstrap_seeds_and_cases(values: SiteScores) -> Interval:
 
     >>> import numpy as np
     >>> differences = {"elm": np.array([[0.01, 0.03], [0.02, 0.04]])}
-    >>> bootstrap_seeds_and_cases(differences).words(3)
-    '0.025 (0.010 to 0.040)'
+    >>> [round(end, 3) for end in bootstrap_seeds_and_cases(differences)]
+    [0.025, 0.01, 0.04]
     """
     sites = sorted(values)
     estimate = float(np.mean([values[site].mean() for site in sites]))

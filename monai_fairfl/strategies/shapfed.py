@@ -40,8 +40,7 @@ class ShapFed(Strategy):
     labelled in an earlier round, and no longer labels, is noted: its value counts only where it is
     below the mean of the classes that the client labels now.
     A network with one output channel has one class; the method then compares whole output layers.
-    It trusts the output layer of updates, and which classes clients report as
-    labelled.
+    It trusts the output layer of updates, and which classes clients report as labelled.
 
     >>> ShapFed(personalised=True).name
     'ShapFed-personalised'
