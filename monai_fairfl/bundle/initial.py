@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import evaluation_files
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
-from monai_fairfl.model_files.recipe import ModelRecipe, acts, state_of_file
+from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files, state_of_file
 from monai_fairfl.run.resuming import FullRun
 from monai_fairfl.utils.named_classes import made
 
@@ -99,7 +98,7 @@ def bundle_recipe(
         parser["bundle_root"] = str(root)
         recipes.append(parser.get_parsed_content("recipe", default=None))
     names = list(dict.fromkeys([*names, *evaluation_files(root)]))
-    digests = {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names}
+    digests = digests_of_files(root, names)
     files = {}
     for name, digest in digests.items():
         files[Path(name).name if Path(name).parent == Path("configs") else name] = digest

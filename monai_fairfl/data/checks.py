@@ -295,9 +295,10 @@ def _faults(
     if levels <= 2 and label.of_sides > MOST_OF_SIDES and (is_volume or not is_stated):
         yield f"{path} labels most of its sides; give the background the value 0, and the organ 1"
     names = " and ".join(structures)
-    others = sorted({*named} - {BACKGROUND, *structures})
+    wanted = {name.lower() for name in structures}
+    others = sorted({*named} - {BACKGROUND, *wanted})
     others = [name for name in others if not IGNORED.search(name)]
-    if others and {*structures} - {*named} and not is_by_hand:
+    if others and wanted - {*named} and not is_by_hand:
         yield f"{path}: dataset.json names {few(others)}; call the structures {names} there"
     if is_stated:
         return
@@ -403,7 +404,7 @@ def check_cases(
         found = layouts.recognise(site_dir)
     else:
         found = Found("data list", cases, labels=layouts.described_labels(site_dir))
-    known = values_of(structures, found, values, site_dir) if structures or values else {}
+    known = values_of(structures, found, values, site_dir)
     organs = {name: bounds for name, bounds in found.labels.items() if name != BACKGROUND}
 
     def look(case: CaseFiles) -> CaseFacts | str:

@@ -98,7 +98,7 @@ def site_datalist(
     record = bound.kwargs | {"fractions": list(bound.kwargs["fractions"])}
     del record["patients"]
     folder = layouts.name_and_folder(dataset_dir)[1]
-    known = values_of(structures, found, values, dataset_dir) if structures or values else {}
+    known = values_of(structures, found, values, dataset_dir)
     source = dataset_dir
     stored: dict[str, Any] = {}
     if is_new:

@@ -583,7 +583,6 @@ def _describe(site: Path) -> str:
     '7.png'
     """
     held = sorted(path for path in files_under(site) if path.name[0] != ".")
-    fix = (
-        f"; convert the DICOM series {CONVERT_DICOM}" if "DICOM" in map(kind_of_image, held) else ""
-    )
+    has_dicom = "DICOM" in map(kind_of_image, held)
+    fix = f"; convert the DICOM series {CONVERT_DICOM}" if has_dicom else ""
     return (few(os.path.relpath(path, site) for path in held) or "nothing") + fix

@@ -174,7 +174,6 @@ def write_sites(
     seed: int = 0,
     size: tuple[int, ...] = (96, 96, 16),
     cases: int | None = None,
-    workers: int = WORKERS,
 ) -> list[str]:
     """Write synthetic hospitals, and ``sites.json``, which describes them.
 
@@ -189,7 +188,6 @@ def write_sites(
         size: of every image, such as voxels of a volume; the field of view and what is in it stay
             the same in mm.
         cases: number of cases of every site instead of each site's own.
-        workers: threads.
 
     Returns:
         The sites' names, sorted.
@@ -218,7 +216,7 @@ def write_sites(
                 write_atomically(path, content)
 
     numbered = [(site, number) for site in sites for number in range(site.cases)]
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(write_case, *zip(*numbered)))
     return sorted(site.name for site in sites)
 
@@ -227,7 +225,6 @@ def write_demo(
     root: StrPath,
     seed: int = 0,
     size: Size = (96, 96, 12),
-    workers: int = WORKERS,
     sites: Sequence[Site] = DEMO_SITES,
 ) -> list[str]:
     """Write the hospitals of the demonstration, with the split of each as ``datalist/SITE.json``.
@@ -239,7 +236,6 @@ def write_demo(
         root: folder to write to; made if missing.
         seed: decides all images.
         size: voxels of every volume; field of view and gland stay the same in mm.
-        workers: threads.
         sites: the hospitals, with at least eleven cases each; by default the four of the
             demonstration.
 
@@ -257,7 +253,7 @@ def write_demo(
     >>> {part: len(cases) for part, cases in site_datalist(site_folders(root)["willow"]).items()}
     {'training': 2, 'validation': 2, 'testing': 8}
     """
-    written = write_sites(root, sites, seed, size, workers=workers)
+    written = write_sites(root, sites, seed, size)
     for site in sites:
         names = [f"{site.name}/Case{number:02d}" for number in range(site.cases)]
         cases = [{"image": f"{n}.nii.gz", "label": f"{n}_segmentation.nii.gz"} for n in names]

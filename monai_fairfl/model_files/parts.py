@@ -23,9 +23,6 @@ FUNCTIONS = [
 OF_FILES = ("@values", "@stereo")
 """References that stay: to how a site writes its files, not to how a model was trained."""
 
-ACTING = ("$", "@", "%")
-"""How expressions, references and macros of MONAI's configuration begin."""
-
 ALLOWED = [
     *("AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "HighResNet", "SegResNet"),
     *("SegResNetDS", "SwinUNETR", "UNet", "UNETR", "VNet"),
@@ -57,7 +54,8 @@ def acts(value: Any) -> bool:
     (False, True)
     """
     if isinstance(value, str):
-        return value.startswith(ACTING)
+        # So begin expressions, references and macros.
+        return value.startswith(("$", "@", "%"))
     if isinstance(value, Mapping):
         return "_target_" in value or any(acts(item) for item in value.values())
     return isinstance(value, (list, tuple)) and any(acts(item) for item in value)
@@ -74,7 +72,7 @@ def refused_in(content: Any) -> str:
     "the reader 'os.system'"
     """
     if isinstance(content, str):
-        return repr(content) if content.startswith(ACTING) and content not in OF_FILES else ""
+        return repr(content) if acts(content) and content not in OF_FILES else ""
     if isinstance(content, (list, tuple)):
         return next(filter(None, map(refused_in, content)), "")
     if not isinstance(content, Mapping):

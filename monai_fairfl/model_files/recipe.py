@@ -204,8 +204,7 @@ def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
 
 def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
     """Configuration file, relative to ``root`` -> SHA-256, in the order of ``names``."""
-    contents = {str(name): Path(root, name).read_bytes() for name in names}
-    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    return {str(name): hashlib.sha256(Path(root, name).read_bytes()).hexdigest() for name in names}
 
 
 def read_recipe(path: str | Path) -> ModelRecipe | None:

@@ -181,14 +181,16 @@ def own_recipe(recipe: ModelRecipe, bundle_root: Path) -> ModelRecipe:
 def carried_sections(recipe: ModelRecipe, own: ModelRecipe) -> dict[str, Any]:
     """Section -> content as trained, where the bundle would build another from the same values."""
     carried = {}
-    for section in own.sections:
-        content = recipe.parts.get(section, {}).get("content")
-        if section in recipe.parts and own.parts.get(section, {}).get("content") != content:
-            carried[section] = content
+    for section, part in recipe.parts.items():
+        here = own.parts.get(section, {}).get("content")
+        if section in own.sections and here != part["content"]:
+            carried[section] = part["content"]
     return carried
 
 
-def overlay_of(recipe: ModelRecipe, bundle_root: Path, config: ConfigParser) -> dict[str, Any]:
+def overlay_of(
+    recipe: ModelRecipe, bundle_root: Path, config: ConfigParser, own: ModelRecipe | None = None
+) -> dict[str, Any]:
     """What comes after a bundle's configuration for a model: often nothing.
 
     Args:
@@ -196,12 +198,13 @@ def overlay_of(recipe: ModelRecipe, bundle_root: Path, config: ConfigParser) -> 
         bundle_root: the bundle that uses it.
         config: of its evaluation, which has the sections of the training; or of its inference,
             which has the transforms in ``preprocessing`` and the inferer in ``inferer``.
+        own: :func:`own_recipe`, where the caller has it.
 
     Raises:
         ConfigError: when the configuration has no place for what the model brings.
     """
     overlay: dict[str, Any] = {}
-    carried = carried_sections(recipe, own_recipe(recipe, bundle_root))
+    carried = carried_sections(recipe, own or own_recipe(recipe, bundle_root))
     for section, content in carried.items():
         key = section
         if section == TRANSFORMS and section not in config:
@@ -344,7 +347,7 @@ class ModelValues:
         if running is not None:
             # As the run would be without arguments of its own.
             config = read_configs(root, self.config)
-            config.update(overlay_of(recipe, root, config))
+            config.update(overlay_of(recipe, root, config, own))
             for section in sorted({*self.unchanged, *recipe.sections}):
                 here, bundles = running.get(section), config.get(section)
                 free = FREE if "inferer" in section else ()

@@ -55,6 +55,8 @@ def test_values_are_those_that_are_stated(
             check_cases(site, STRUCTURES)
         return
     assert check_cases(site, STRUCTURES)["values"] == expected
+    in_capitals = check_cases(site, [name.upper() for name in STRUCTURES])["values"]
+    assert in_capitals == {name.upper(): bounds for name, bounds in expected.items()}
     parts = site_datalist(site, structures=STRUCTURES)
     assert all(case["values"] == expected for case in sum(parts.values(), []))
 
