@@ -39,7 +39,11 @@ EQUAL = 1e-9
 
 
 class Interval(NamedTuple):
-    """An estimate with the ends of its confidence interval; NaN where unknown."""
+    """An estimate with the ends of its confidence interval; NaN where unknown.
+
+    >>> Interval(estimate=0.5, low=0.25, high=0.75).high
+    0.75
+    """
 
     estimate: float
     low: float
