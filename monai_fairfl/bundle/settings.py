@@ -110,7 +110,7 @@ class Settings(SiteSettings, RunSettings):
         sites: settings of single sites, which count more than `overrides`, such as `{'HK':
             {'learning_rate': 0.001}}`; `config` is the site's own list of files,
             `dataset_dir` its folder of data.
-        check: function that checks each site's folder before the training; `$None`: no
+        check: function that checks each site's folder before the training; `null`: no
             check.
         initial: file of the first model, a `state_dict` or a dictionary with one under
             `model`; `null`: the weights with which PyTorch makes the network.
