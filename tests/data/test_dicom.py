@@ -25,7 +25,7 @@ def write(root: Path, **files: bytes) -> None:
         (root / name).write_bytes(content)
 
 
-FILES = ["Case01/1.dcm", "DICOM/P1/study/series/1.IMA", "P1/IM0001.MR", "P1/1.2.840.113"]
+FILES = ["Case01/1.dcm", "DICOM/P1/study/series/1.IMA", "P1/1.2.840.113"]
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -152,7 +152,6 @@ VOLUMES: list[tuple[Any, ...]] = [
     ),
     ("put the label in its place", voxels(IMAGE, GLAND), voxels(LABEL, GLAND[::-1].copy())),
     ("resample it on the grid", volume(LABEL, placed(moved(1, 0, 0))), volume(LABEL, on_grid)),
-    ("resample it on the grid", voxels(LABEL, GLAND[:7]), volume(LABEL, on_grid)),
     # Its header says nothing of its place: resampled it would lie elsewhere.
     ("else export it again", volume(LABEL, placed(np.eye(4)))),
     (
@@ -215,7 +214,6 @@ PICTURES: list[tuple[Any, ...]] = [
     ("store one image in each file", pages),
     ("save it in grey or RGB", print_colours),
     ("mend one of them", picture(DRAWN, made.mask(2, (0, 1, 2)))),
-    ("mend one of them", labels(background=0, disc=128)),
     ("state disc and cup in dataset.json", without("dataset.json")),
     (
         "name all in dataset.json",

@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
-import resource
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers.command_line import run_json
+from helpers.faults_of_folders import files_of_at_most, leftovers
 from helpers.refusals import refused
 
 from monai_fairfl import ModelRecipe
@@ -60,42 +61,29 @@ def test_a_model_file_that_is_not_whole_is_named(
         read(tmp_path)
     write_checkpoint(file)
     whole = file.read_bytes()
-    for share in (0.0, 0.01, 0.5, 0.99):
+    for share in (0.0, 0.5):
         file.write_bytes(whole[: int(share * len(whole))])
         with refused(file, by=ConfigError):
             read(file)
     file.write_bytes(whole)
-    read(file)
-    content = bytearray(file.read_bytes())
     with zipfile.ZipFile(file) as archive:
         weights = max(archive.infolist(), key=lambda entry: entry.file_size)
     # As a disk or a copy may leave it: a block of zeros. The file is as long as before.
     middle = weights.header_offset + weights.file_size // 2
-    file.write_bytes(content[:middle] + bytes(512) + content[middle + 512 :])
+    file.write_bytes(whole[:middle] + bytes(512) + whole[middle + 512 :])
     with refused(file, "data/", by=ConfigError):
         read(file)
-    file.write_bytes(content.replace(b"PK\x01\x02", b"PK\x00\x00"))
-    with refused(file, by=ConfigError):
-        read(file)
 
 
-def test_a_full_disk_leaves_whole_files_and_what_is_missing_is_made_later(tmp_path: Path) -> None:
-    write_sites(tmp_path, SITES[:1], size=(24, 24, 6), cases=2)
-    for file in tmp_path.rglob("Case01*"):
-        file.unlink()
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # the system refuses larger files
-    try:
-        with refused(tmp_path / "alder" / "Case01.nii.gz", "bytes", by=DiskFullError):
-            write_sites(tmp_path, SITES[:1], size=(24, 24, 6), cases=2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    after = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    assert {path: after[path] for path in before if path.suffix == ".gz"}.items() <= before.items()
-    assert set(after) == set(before)
-    write_sites(tmp_path, SITES[:1], size=(24, 24, 6), cases=2)
-    assert len(list((tmp_path / "alder").iterdir())) == 4
+def test_a_full_disk_leaves_no_part_of_a_file_and_what_is_missing_is_made_later(
+    tmp_path: Path,
+) -> None:
+    write = partial(write_sites, tmp_path, SITES[:1], size=(24, 24, 6), cases=1)
+    with files_of_at_most(1000), refused("alder/Case00", "bytes", by=DiskFullError):
+        write()
+    assert not leftovers(tmp_path)
+    write()
+    assert len(list((tmp_path / "alder").iterdir())) == 2
 
 
 MISSING = f"cuda:{torch.cuda.device_count()}"
@@ -107,9 +95,8 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
     device: str, hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--out", str(tmp_path / "out")]
-    training = [str(hospitals), "--quick", "--devices", device, *out]
     using = [str(tmp_path / "model.pt"), str(tmp_path), "--device", device, *out]
-    for words in (["train", *training], ["infer", *using], ["adapt", *using]):
+    for words in (["train", str(hospitals), "--devices", device, *out], ["infer", *using]):
         assert main(words) == 2
         error = capsys.readouterr().err.splitlines()[-1]
         assert device in error and "cuda:-1" not in error
@@ -120,7 +107,6 @@ MODULES = {
     "own_methods": "from monai_fairfl.strategies import FedAvg\nclass Fairer(FedAvg):\n    pass\n"
     "Alias = dict[str, float]\n",
     "own_misspelt": "def broken(:\n",
-    "own_dependent": "import a_package_that_is_not_there\n",
     "own_script": "import sys\nsys.exit('usage: ...')\n",
 }
 PATHS = {
@@ -128,12 +114,9 @@ PATHS = {
     "own_methods.Fair": "has no attribute 'Fair'",
     "own_methods.Alias": "Strategy",
     "own_misspelt.Fairer": "SyntaxError",
-    "own_dependent.Fairer": "a_package_that_is_not_there",
     "own_script.Fairer": "SystemExit",
-    "own_methods..Fairer": "MODULE.NAME",
     "own_local.Fairer": "PYTHONPATH=.",
     "json.dumps": "Strategy",
-    "Fedavg": "did you mean 'FedAvg'",
 }
 
 

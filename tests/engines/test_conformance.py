@@ -32,11 +32,11 @@ RAY = {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
 """Ray must not end workers of a machine that other programs use, nor let them wait."""
 
 
-def test_worker_processes_of_two_exchanges_a_round(
+def test_worker_processes_of_a_model_for_each_client(
     hospitals: Path, one_process: OneProcess, tmp_path: Path
 ) -> None:
-    found = in_process("FedLWR", hospitals, tmp_path, jobs=2)
-    assert_same_run(one_process("FedLWR"), found)
+    found = in_process("ShapFed", hospitals, tmp_path, jobs=2)
+    assert_same_run(one_process("ShapFed"), found)
 
 
 def test_the_messages_of_nvflare_of_a_model_for_each_client(

@@ -103,10 +103,7 @@ class OwnGuard(Guard):
     ("argument", "word"),
     [
         ({"bufers": "local"}, "buffers"),
-        ({"keep": 0}, "keep"),
         ({"name": "prostate run"}, "prostate run"),
-        ({"device": "gpu"}, "gpu"),
-        ({"strategy": "CGSV", "min_clients": 1}, "CGSV"),
         ({"overrides": {"size": "$1"}}, "$1"),
         ({"alone": "/model.pt"}, "alone"),
         ({"per_site_config": {"elm": {"local_epochs": 1}}}, "per_site_config"),
@@ -168,12 +165,11 @@ def test_a_job_submitted_again_goes_on_where_its_run_stopped_and_else_begins_ane
     tmp_path: Path,
 ) -> None:
     """Ended runs stay."""
-    app = net_app(tmp_path, num_rounds=5, strategy="FedAvg", guards=["NonFinite"])
+    app = net_app(tmp_path, num_rounds=3, strategy="FedAvg", guards=["NonFinite"])
     whole = submitted(app, tmp_path / "whole")
-    parts = [submitted(app, tmp_path / "parts", stop_after) for stop_after in (1, 3, None)]
+    parts = [submitted(app, tmp_path / "parts", stop_after) for stop_after in (0, 1, None)]
     assert [len(job.panics) for job in parts] == [0, 0, 0]
-    assert len(whole.rounds) == 5
-    assert len(whole.records) == len(parts[-1].records)
+    assert len(whole.rounds) == 3
     for expected, found in zip(whole.rounds, parts[-1].rounds, strict=True):
         assert found["model"] == expected["model"]
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -16,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import worker_clients
-from helpers.checkout import CHECKOUT
+from helpers import warm_python, worker_clients
+from helpers.checkout import CHECKOUT, wait_for
 from helpers.driving import vector
 from helpers.faulty_transports import FaultyTransport
 from helpers.least_squares_federation import clients as honest
@@ -163,23 +161,16 @@ def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
 
 
 SCRIPT = """
-import os, signal, sys, threading, time
+import sys
 from functools import partial
 from pathlib import Path
 from helpers.worker_clients import Endless
 from monai_fairfl import Train
 from monai_fairfl.transports.workers import WorkerClients
 
-file = Path(sys.argv[1])
-print("begun", flush=True)
-
-def end_when_both_work():
-    while not file.exists() or len(file.read_text().split()) < 4:
-        time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-threading.Thread(target=end_when_both_work, daemon=True).start()
-makers = dict.fromkeys("AB", partial(Endless, file))
+with open(sys.argv[1], "a") as begun:
+    begun.write("begun ")
+makers = dict.fromkeys("AB", partial(Endless, Path(sys.argv[2])))
 clients = WorkerClients(makers, {"A": 0, "B": 1})
 list(clients.ask([Train(name, {}) for name in "AB"]))
 """
@@ -188,22 +179,21 @@ list(clients.ask([Train(name, {}) for name in "AB"]))
 def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_killed(
     tmp_path: Path,
 ) -> None:
-    script, file = tmp_path / "script.py", tmp_path / "processes"
-    script.write_text(SCRIPT)
+    begun, file = tmp_path / "begun", tmp_path / "processes"
+    (tmp_path / "script.py").write_text(SCRIPT)
     path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
-    done = subprocess.run(
-        [sys.executable, str(script), str(file)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    processes = [int(word) for word in file.read_text().split()]
-    ended = all_end(processes)
-    for process in processes:
+    words = ["-m", "script", str(begun), str(file)]
+    script = warm_python.start(words, tmp_path, shared=True, PYTHONPATH=path)
+
+    def processes() -> list[int]:
+        return [int(word) for word in file.read_text().split()] if file.exists() else []
+
+    wait_for("the work of both", lambda: len(processes()) == 4, 120)
+    script.kill()
+    ended = all_end(processes())
+    for process in processes():
         if is_alive(process):
             os.kill(process, signal.SIGKILL)
-    assert ended and len(processes) == 4
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert ended
     # Its workers do not run it again; with multiprocessing it would need a guard.
-    assert done.stdout == "begun\n"
+    assert begun.read_text() == "begun "

@@ -22,7 +22,6 @@ ROUNDS = 2
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
     "FedCE": {},
-    "FedLWR": {},
     "ShapFed": {"personalised": True},
 }
 SETTINGS = TINY

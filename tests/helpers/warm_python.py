@@ -48,7 +48,9 @@ def run(
         stdout, stderr = Path(place, "stdout"), Path(place, "stderr")
         stdout.touch()
         stderr.touch()
-        process = start(arguments, folder, stdout, stderr, **environment)
+        # Nobody looks at its workers while it runs.
+        shared = not environment
+        process = start(arguments, folder, stdout, stderr, shared=shared, **environment)
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
@@ -64,17 +66,24 @@ def start(
     folder: Path,
     stdout: Path = Path(os.devnull),
     stderr: Path = Path(os.devnull),
+    shared: bool = False,
     **environment: str,
 ) -> ForkServerProcess:
-    """Start a command; its output goes to files. See :func:`run` for the arguments."""
+    """Start a command; its output goes to files. See :func:`run` for the arguments.
+
+    With ``shared`` its worker processes are forks of the same server, in place of one that the
+    command begins: they save the imports, but are no children of the command.
+    """
     variables = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(CHECKOUT),
         **environment,
     }
-    process = fork_server().Process(
-        target=_become, args=(list(arguments), folder, variables, stdout, stderr)
+    context = fork_server()
+    address = forkserver._forkserver._forkserver_address if shared else None
+    process = context.Process(
+        target=_become, args=(list(arguments), folder, variables, stdout, stderr, address)
     )
     process.start()
     return process
@@ -98,6 +107,7 @@ def _become(
     variables: Mapping[str, str],
     stdout: Path,
     stderr: Path,
+    address: str | None,
 ) -> None:
     """In the fork: what the interpreter does between its start and the module's first line."""
     for path, descriptor in ((stdout, 1), (stderr, 2)):
@@ -121,6 +131,9 @@ def _become(
     for name in [*sys.modules]:
         if name.partition(".")[0] in others:
             del sys.modules[name]
+    if address and "monai_fairfl" not in others:
+        forkserver._forkserver._forkserver_address = address
+        forkserver._forkserver.ensure_running = forkserver.ensure_running = lambda: None
     installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
     sys.path[:] = [str(folder), *given, *installed]
     if arguments[0] == "-W":
