@@ -57,8 +57,6 @@ def test_a_list_of_other_split_arguments_is_refused(site: Path, tmp_path: Path) 
     for name, value in (("fold", 1), ("validation", 0.3), ("seed", 2)):
         with refused(file, "'fold': 0", f"'{name}': {value}"):
             site_datalist(site, file, folds=2, **{name: value})
-    with refused("fold=2", "folds"):
-        site_datalist(site, fold=2)
 
 
 def test_a_list_made_by_hand_is_used_as_it_is(site: Path, tmp_path: Path) -> None:
@@ -67,24 +65,12 @@ def test_a_list_made_by_hand_is_used_as_it_is(site: Path, tmp_path: Path) -> Non
         parts = site_datalist(site, file, seed=7)
     used = {key: str(site / path) for key, path in ONE.items()}
     assert not found and parts["training"] == [used, used] and parts["testing"] == []
-    write(file, training=[ONE], testing=[ONE])
-    with noted(file, "Case02.nii.gz", "training and testing"):
-        site_datalist(site, file)
     # Of a site that is a list, paths begin from its folder.
     listed = made.ONE_SITE["nvflare"](tmp_path / "flare")
     path = "../dataset_2D/MSD/Image/Case0/0.png"
     write(file, training=[{"image": path, "label": path.replace("Image", "Mask")}])
     [one] = site_datalist(listed, file)["training"]
     assert one["image"] == f"{tmp_path}/flare/dataset_2D/MSD/Image/Case0/0.png"
-
-
-def test_no_case_is_scored_twice(tmp_path: Path) -> None:
-    """Twice the same would be two cases without a difference between them."""
-    own = made.ONE_SITE["nvflare"](tmp_path)
-    content = json.loads(own.read_text())
-    own.write_text(json.dumps(content | {"testing": content["testing"] * 2}))
-    with refused(own, "testing", "2 times"):
-        site_datalist(own)
 
 
 def test_an_unusable_list_is_refused(site: Path, tmp_path: Path) -> None:
@@ -121,8 +107,6 @@ def test_values_by_hand_stand_above_those_of_the_site(tmp_path: Path) -> None:
         assert [case["values"] for case in sum(parts.values(), [])] == [{"disc": [1, 255]}] * 4
     with refused(file, "eye00.png", "[1, 255]", "[1, 2]"):
         site_datalist(site, file, STRUCTURES)
-    with refused(site, "disk"):
-        site_datalist(site, structures=STRUCTURES, values={"disk": [1, 2]})
     for bounds in ([1], "12", [0.5, 255], [None, 255]):
         with refused(site, "disc", bounds):
             site_datalist(site, structures=STRUCTURES, values={"disc": bounds})

@@ -178,7 +178,7 @@ def stored_as(order: str, nifti: Any) -> Any:
     return nifti.as_reoriented(nib.orientations.ornt_transform(start, turn))
 
 
-@pytest.mark.parametrize("order", "LPS SAL PIR AIL".split())
+@pytest.mark.parametrize("order", ["LPS", "PIR"])
 def test_a_right_mask_in_another_order_of_axes_is_accepted(order: str, tmp_path: Path) -> None:
     """MONAI's orientation brings both to one grid; the image's header would mirror the mask."""
     site = made.saml(tmp_path / "elm")

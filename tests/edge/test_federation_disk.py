@@ -140,20 +140,8 @@ def test_a_hostile_checkpoint_is_refused_before_memory_is_spent(tmp_path: Path) 
     assert (after - before) * 1024 < 200_000_000
 
 
-# --- texts that are small on disk and endless in memory, or nested without an end
-
-NUMBER = '{"training": ' + "9" * 100_000 + "}"
-BOMBS = {
-    "deep": "[" * 200_000,
-    "number": NUMBER,
-}
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_an_endless_text_is_refused_by_the_name_of_its_file(name: str, tmp_path: Path) -> None:
-    text = BOMBS[name]
-    (tmp_path / "elm").mkdir()
+def test_a_text_nested_without_an_end_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "list.json"
-    file.write_text(text)
-    with pytest.raises(DataError, match=r"list\.json.*nested" if text != NUMBER else "list"):
-        site_datalist(tmp_path / "elm", file)
+    file.write_text("[" * 200_000)
+    with pytest.raises(DataError, match=r"list\.json.*nested"):
+        site_datalist(tmp_path, file)

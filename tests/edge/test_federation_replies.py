@@ -47,7 +47,6 @@ def trained_by_b_in_round_1(request: Request) -> bool:
     ("change", "words"),
     [
         (None, ["timeout"]),
-        ({"error": "disk full"}, ["error", "disk full"]),
         ({"buffers": [1.0]}, ["refused", "buffers", "list"]),
         ({"update": Lost(w=None)}, ["error", "'w'", "read"]),
         ({"measurements": None}, ["refused", "measurements", "NoneType"]),

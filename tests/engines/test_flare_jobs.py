@@ -29,7 +29,6 @@ from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.guards import Guard  # noqa: E402
 from monai_fairfl.run import Ledger  # noqa: E402
 from monai_fairfl.strategies import FedCE, Proportional, TrimmedMean  # noqa: E402
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
@@ -92,13 +91,6 @@ def test_parts_and_limits_of_a_strategy_reach_the_server(tmp_path: Path) -> None
 # ---- what a job may not set ----
 
 
-class OwnGuard(Guard):
-    """A guard that is not of the package."""
-
-    def check(self, replies: Any) -> dict[int, Any]:
-        return {}
-
-
 @pytest.mark.parametrize(
     ("argument", "word"),
     [
@@ -107,7 +99,6 @@ class OwnGuard(Guard):
         ({"overrides": {"size": "$1"}}, "$1"),
         ({"alone": "/model.pt"}, "alone"),
         ({"per_site_config": {"elm": {"local_epochs": 1}}}, "per_site_config"),
-        ({"guards": [OwnGuard()]}, "OwnGuard"),
     ],
 )
 def test_a_job_that_no_run_can_have_is_refused(argument: dict[str, Any], word: str) -> None:

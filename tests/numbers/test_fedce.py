@@ -49,7 +49,6 @@ def test_the_model_without_a_client_is_the_reweighted_mean_of_the_others() -> No
     for i in range(3):
         local = {"w": torch.tensor(models[i])}
         without = leave_one_out_model(whole, local, rho[i])["w"].numpy()
-        agree(without, example["minus_models"][i], 5e-6)
         others = np.delete(rho, i) @ np.delete(models, i, axis=0) / (1 - rho[i])
         agree(without, others, 5e-6)
 
@@ -98,9 +97,8 @@ def test_a_client_whose_update_was_shortened_is_not_asked_to_take_itself_out(
 
 def test_the_model_without_a_client_needs_the_own_average_and_no_reward() -> None:
     for part in ({"average": Median()}, {"reward": Sparsified()}):
-        for mode in ("multi", "sum", "err"):
-            with pytest.raises(ConfigError, match="mode 'cos'"):
-                FedCE(mode, **part)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="mode 'cos'"):
+            FedCE("err", **part)  # type: ignore[arg-type]
         FedCE("cos", **part)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="FedGA.*reward"):
         FedGA(reward=Mixed())

@@ -42,9 +42,7 @@ def test_weightings() -> None:
     assert weights_by(Uniform(), contributions) == pytest.approx([1 / 3] * 3)
     assert weights_by(BySamples(), contributions) == pytest.approx(COMMON["p"])
     assert weights_by(Proportional(2.0), contributions) == pytest.approx([0.1, 0.9, 0.0])
-    for power in (0, np.float64(0.5)):
-        equal_ones = dict.fromkeys(CLIENTS, 0.5)
-        assert weights_by(Proportional(power), equal_ones) == pytest.approx([1 / 3] * 3)
+    assert weights_by(Proportional(0), dict.fromkeys(CLIENTS, 0.5)) == pytest.approx([1 / 3] * 3)
 
 
 # ---- compositions

@@ -7,11 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from helpers.reports import hospital, run_of
+from helpers.reports import hospital
 from helpers.scripted_run import report_of
 
-from monai_fairfl import Replies
-from monai_fairfl.guards import Copies, Empty, Guard, NonFinite, TooLong, Verdict
+from monai_fairfl.guards import Copies, Empty, NonFinite, TooLong
 
 SITES = ("ash", "birch", "box", "cedar", "elm", "oak", "yew")
 SCORES = dict.fromkeys(SITES, (0.8, 0.01, 9))
@@ -27,13 +26,6 @@ TROUBLE: dict[str, dict[str, Any]] = {
 }
 CAUSES = {"ash": "line is down", "oak": "85", "yew": "not finite", "box": "length 0"}
 GUARDS = [NonFinite(), Empty(), TooLong(), Copies()]
-
-
-class Flagging(Guard):
-    """Finds every update worth a look."""
-
-    def check(self, replies: Replies) -> dict[int, Verdict]:
-        return {reply.id: Verdict("flag", "it is unusual") for reply in replies}
 
 
 def test_absences_guards_and_dropped_numbers_stand_beside_each_hospital(tmp_path: Path) -> None:
@@ -58,9 +50,3 @@ def test_absences_guards_and_dropped_numbers_stand_beside_each_hospital(tmp_path
     for site, guard, act in (("yew", "NonFinite", "refused"), ("elm", "TooLong", "changed")):
         [words] = hospital(report, site)["guards"]
         assert guard in words and act in words and "2 of 2" in words
-
-
-def test_a_guard_that_only_flags_is_not_called_a_change(tmp_path: Path) -> None:
-    report = report_of(tmp_path, {"FedAvg": SCORES}, 2, guards=[Flagging()])
-    assert run_of(report, "FedAvg")["touched"] == {}
-    assert len(report["events"]) == 14

@@ -53,18 +53,12 @@ def test_where_cases_are_stored_the_interval_is_that_of_a_paired_t_test(tmp_path
     assert (gain["low"], gain["high"]) == pytest.approx((interval.low, interval.high), abs=1e-5)
     assert gain["within_noise"] is False
 
-    # What cannot be paired is taken as independent.
+    # What cannot be paired is taken as independent: other cases, of another score, a case twice.
     text = table.read_text()
-    damages = {
-        "other cases": text.replace("0007", "0008"),
-        "of another score": text.replace("0.82", "0.99"),
-        "damaged": "case,dice\n0012\n",
-        "a case twice": text.replace("0007", "0003"),
-    }
-    for damage, content in damages.items():
-        table.write_text(content)
+    for stored, other in (("0007", "0008"), ("0.82", "0.99"), ("0007", "0003")):
+        table.write_text(text.replace(stored, other))
         gain = gain_of(write_report(runs), "FedAvg")
-        assert gain["low"] < 0 < gain["high"], damage
+        assert gain["low"] < 0 < gain["high"], other
 
     # Nor what a loader numbered, in an order that may differ from run to run.
     for run, cases in zip(runs, (ALONE_CASES, JOINED_CASES)):
@@ -100,7 +94,6 @@ def test_a_run_that_lacks_a_hospitals_score_is_not_compared_and_says_so(tmp_path
     assert found["comparable"] is False
     assert gain_of(report, "FedAvg", "elm")["value"] == 0
     assert warned(report, "oak", "FedAvg")
-    assert [event["site"] for event in report["events"]] == ["oak"]
 
 
 def test_an_unfinished_run_shows_validation_and_is_compared_with_none(tmp_path: Path) -> None:

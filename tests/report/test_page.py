@@ -98,16 +98,6 @@ def test_a_drawing_is_of_the_numbers(page: Page, report: dict[str, Any]) -> None
     assert not [name for name in drawings if re.match("Contribution.*FedAvg", name)]
 
 
-def test_many_hospitals_and_a_run_without_any_score_make_pages(tmp_path: Path) -> None:
-    scores = {f"hospital{number:02d}": (0.5 + number / 100, 0.01, 9) for number in range(40)}
-    report_of(tmp_path, {"FedAvg": scores}, 3)
-    page = Page(tmp_path / "report.html")
-    assert len(page.html) < 500_000 and all(site in page.text for site in scores)
-    report_of(tmp_path / "none", {"FedAvg": {"elm": 0.5}}, stop=0, retries=0)
-    page = Page(tmp_path / "none" / "report.html")
-    assert "unfinished" in page.text and not page.drawings()
-
-
 # ---- a hospital's own page
 
 NUMBER = re.compile(r"\d\.\d{2,}")

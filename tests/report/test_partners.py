@@ -26,10 +26,9 @@ LISTED = {"testing": "c", "digests": "1 2"}
         ({"config": {"data": {"oak": "/other/oak"}}}, "data"),
         ({"testing": "d"}, "split"),
         ({"digests": "1 3"}, "data"),
-        ({"about": {"oak": {"images": 30}}}, "split"),
         ({"n": 8}, "split"),
     ],
-    ids=["same", "seed", "data", "split", "a label corrected", "counts", "scored"],
+    ids=["same", "seed", "data", "split", "a label corrected", "scored"],
 )
 def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
     change: dict[str, Any], differs: str | None, tmp_path: Path

@@ -83,12 +83,6 @@ def test_a_case_that_cannot_be_drawn_costs_no_score(
     evaluator.run()
     assert len(rows_of(tmp_path / "sizes.csv")) == 3
     assert "elm_image" in caplog.text
-    evaluator = SupervisedEvaluator(
-        torch.device("cpu"), [{"image": torch.ones(1, 1, 4, 4)}], Down()
-    )
-    CasePictures(tmp_path / "cases.png", tmp_path / "sizes.csv").attach(evaluator)
-    evaluator.run()
-    assert "a case is in no picture" in caplog.text
 
 
 def test_the_picture_is_on_the_hospitals_own_page_and_on_no_other(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ def judged(folder: Path, alone: Mapping[str, Any], joined: Mapping[str, Any]) ->
         ((0.8, 0.001, 9), (0.79, 0.001, 9), "worse"),
         ((0.8, 0.001, 9), (0.7, 0.001, 9), "left_behind"),
         ((0.8, 0.001, 9), (0.801, 0.001, 9), "as_good"),
-        ((0.8, 0.05, 9), (0.82, 0.05, 9), "cannot_tell"),
         ((0.8, 0.05, 9), (0.75, 0.05, 9), "cannot_tell"),
         ((0.8, None, 1), (0.82, None, 1), "cannot_tell"),
     ],
@@ -55,7 +54,6 @@ def test_who_is_far_below_the_others_is_left_behind_unless_its_cases_are_too_few
     cases = [
         ([0.5, 0.8, 0.8, 0.8], certain, True),
         ([0.77, 0.8, 0.8, 0.8], certain, False),
-        ([0.75, 0.8, 0.9], certain, False),
         ([0.5, 0.8, 0.8, 0.8], (0.2, 30), False),
         ([0.1, 0.9], certain, False),
     ]
@@ -65,12 +63,8 @@ def test_who_is_far_below_the_others_is_left_behind_unless_its_cases_are_too_few
         assert site_of(report, "FedAvg", "h0")["left_behind"] == expected, scores
 
 
-def test_a_loss_of_exactly_the_margin_is_no_reason_and_a_gain_is_better_wherever_one_is(
-    tmp_path: Path,
-) -> None:
-    report = judged(tmp_path / "a", {"elm": (0.9, 0.001, 9)}, {"elm": (0.88, 0.001, 9)})
-    assert site_of(report, "FedAvg")["left_behind"] is False
-    report = judged(tmp_path / "b", ALONE, {**ALONE, "yew": (0.5, 0.001, 9)})
+def test_a_gain_is_better_also_where_one_is_left_behind(tmp_path: Path) -> None:
+    report = judged(tmp_path, ALONE, {**ALONE, "yew": (0.5, 0.001, 9)})
     assert site_of(report, "FedAvg", "yew")["left_behind"]
     assert verdicts(report)["yew"] == "better"
 
@@ -81,8 +75,6 @@ def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path:
     counts = " ".join(report["headline"]).partition("Of ")[2]
     assert re.findall(r"\b\d\b", counts)[:4] == ["3", "1", "1", "1"]
 
-    report_of(tmp_path, {"FedISM": {**JOINED, "yew": (0.33, 0.03, 9)}})
-    assert verdicts(write_report([tmp_path]))["yew"] == "hard"
     report_of(tmp_path, {"QFedAvg": {**JOINED, "yew": (0.5, 0.03, 9)}})
     yew = hospital(write_report([tmp_path]), "yew")
     assert yew["verdict"] == "left_behind"
@@ -106,11 +98,11 @@ SCORES = {"elm": (0.8, 0.001, 20), "oak": (0.8, 0.001, 20), "yew": (0.5, 0.001, 
 
 
 def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
+    # As many epochs in all.
     as_long = {**FULL, "local_epochs": 1}
-    for rounds, config in ((4, FULL), (8, as_long)):
-        report = report_of(tmp_path / str(rounds), {"FedAvg": SCORES}, rounds, config=config)
-        assert run_of(report, "FedAvg")["not_judged"] is None
-        assert site_of(report, "FedAvg", "yew")["left_behind"]
+    report = report_of(tmp_path / "as long", {"FedAvg": SCORES}, 8, config=as_long)
+    assert run_of(report, "FedAvg")["not_judged"] is None
+    assert site_of(report, "FedAvg", "yew")["left_behind"]
 
     def run(name: str, rounds: int = 4, scores: Any = SCORES, **given: Any) -> Path:
         return train(tmp_path / name, FedAvg(), scores, rounds, **{"config": FULL, **given})
@@ -118,15 +110,12 @@ def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
     runs = {
         "3 x 2": run("short", 3),
         "0.450": run("poor", scores={"elm": 0.5, "oak": 0.5, "yew": 0.35}),
-        "mean Dice is unknown": run("not scored", final=()),
         "3 of 4": run("unfinished", stop=3, retries=0),
         "has 3 of 4": run("ended", conclude=2),
         "its full_run": run("unknown", config={"full_run": None}),
     }
     run("resumed", 5, stop=2, retries=0)
     runs["[5, 4]"] = run("resumed", 4)
-    runs["no settings.json"] = run("bare")
-    (tmp_path / "bare" / "settings.json").unlink()
     for why, folder in runs.items():
         report = write_report([folder])
         assert why in run_of(report, "FedAvg")["not_judged"], folder

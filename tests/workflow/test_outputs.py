@@ -67,12 +67,7 @@ def save_volume(
     return path
 
 
-FORMS = {
-    "apart": (AFFINE, OBLIQUE),
-    "qform": (None, OBLIQUE),
-    "sform": (OBLIQUE, None),
-    "none": (None, None),
-}
+FORMS = {"apart": (AFFINE, OBLIQUE), "qform": (None, OBLIQUE), "none": (None, None)}
 
 
 @pytest.mark.parametrize("forms", FORMS.values(), ids=FORMS)
@@ -124,11 +119,8 @@ def test_volumes_and_axial_slices_are_the_same_however_the_file_is_stored(tmp_pa
         assert not case.problems
     empty = output(MeasureVolumed, prediction(0 * mask), tmp_path, **ANY)
     assert (empty.status, empty.results["millilitres"]) == ("segmented", 0)
-    # Voxels of 1 mm are what files without a spacing have.
-    for side, flagged in ((2.0, False), (30.0, True), (1.0, False)):
-        pred = prediction(mask, np.diag([side, side, side, 1]))
-        case = output(MeasureVolumed, pred, tmp_path, plausible=[1, 200])
-        assert bool(case.problems) is flagged
+    pred = prediction(mask, np.diag([30.0, 30, 30, 1]))
+    assert output(MeasureVolumed, pred, tmp_path, plausible=[1, 200]).problems
 
 
 def test_a_photographs_mask_and_cup_to_disc_ratio_are_of_its_own_pixels(tmp_path: Path) -> None:
@@ -173,13 +165,6 @@ def test_the_patients_left_is_on_the_right_and_the_front_above_however_the_file_
     stored[:, 1] *= -1
     turned = [np.flip(values.transpose(order), 1) for values in (image, mask)]
     np.testing.assert_array_equal(drawn(turned[0], turned[1], stored), picture)
-
-
-def test_pixels_keep_their_proportions() -> None:
-    mask = np.zeros((20, 20, 1))
-    mask[5:15, 5:15] = 1
-    rows, columns = np.nonzero(coloured(drawn(mask, mask, np.diag([1.0, 2.0, 3.0, 1.0]))))
-    assert np.ptp(rows) / np.ptp(columns) == pytest.approx(2, rel=0.02)
 
 
 def test_the_overlay_of_a_photograph_encloses_each_label_and_shows_its_colours(
