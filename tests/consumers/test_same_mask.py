@@ -97,11 +97,9 @@ def test_monai_label_gives_the_mask_of_infer(
     ("bundle", "form", "recipe"),
     [
         (PROSTATE, "bundle", ""),
-        (PROSTATE, "model.ts", ""),
         (PROSTATE, "model.ts", "light"),
         (PROSTATE, "bundle", "volumes"),
         (FUNDUS, "bundle", ""),
-        (FUNDUS, "model.ts", ""),
         (FUNDUS, "model.ts", "light"),
     ],
 )

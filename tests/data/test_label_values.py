@@ -62,11 +62,6 @@ DISAGREEING: dict[str, tuple[np.ndarray, dict[str, Any] | None, str]] = {
         {"0": "background", "1": "disc", "3": "VOID"},
         "void,3",
     ),
-    "unlabelled by a range": (
-        made.mask(9, (0, 1, 5)),
-        {"background": 0, "disc": 1, "Unlabelled": [4, 9]},
-        "unlabelled,5",
-    ),
     "classes and void": (made.mask(9, (0, 31, 255)), None, "255,31"),
 }
 

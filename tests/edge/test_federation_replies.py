@@ -47,7 +47,6 @@ def trained_by_b_in_round_1(request: Request) -> bool:
     ("change", "words"),
     [
         (None, ["timeout"]),
-        ({"buffers": [1.0]}, ["refused", "buffers", "list"]),
         ({"update": Lost(w=None)}, ["error", "'w'", "read"]),
         ({"measurements": None}, ["refused", "measurements", "NoneType"]),
         ({"update": {"w": vector([math.nan, 0.0])}}, ["quarantined", "'w'"]),

@@ -51,7 +51,6 @@ def test_weightings() -> None:
 def test_a_training_that_no_client_could_do_is_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"prox_mo": 0.1}, "prox_mo.*prox_mu"),
-        ({"previous_weight": 0.1}, "previous_weight"),
         ({"prox_mu": -1.0}, "prox_mu"),
         ({"gsam_alpha": 0.1}, "sam_rho"),
         ({"local_epochs": 2.7}, "local_epochs"),

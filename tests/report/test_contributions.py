@@ -82,7 +82,6 @@ def test_cosines_are_those_of_the_updates(tmp_path: Path) -> None:
     found = run_of(report, "FedAvg")["similarity"]
     expected = cosine_similarity([updates[site] for site in found["sites"]])
     assert np.array(found["cosines"]) == pytest.approx(expected)
-    assert {"ash", "oak"} in ({*found["sites"][:2]}, {*found["sites"][1:]})
     assert run_of(report, "Standalone")["similarity"] is None
 
 
