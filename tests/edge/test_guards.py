@@ -207,14 +207,13 @@ def test_nearly_the_same_updates_are_one_group() -> None:
 def test_sites_that_are_alike_are_no_copies() -> None:
     one_apart = {**honest(NAMES, 0.96), "E": directions(20)[-1]}
     still = {client: 0 * update for client, update in honest(NAMES).items()}
-    for updates in (honest(NAMES, 0.7), honest(NAMES, 1.0), one_apart, still):
+    for updates in (honest(NAMES, 0.7), one_apart, still):
         assert groups(updates) == set()
 
 
 def test_copies_share_one_weight_and_one_credit() -> None:
     samples = {"A": 300, "B": 200, "C": 200, "D": 200, "E": 100}
-    played = guarded_rounds(Copies(), copied(0.95), strategy=FedAvg(), samples=samples)
-    [record] = played.rounds
+    [record] = guarded_rounds(Copies(), copied(0.95), strategy=FedAvg(), samples=samples).rounds
     by_hand = {"A": 0.15 / 0.8, "B": 0.25, "C": 0.25, "D": 0.25, "E": 0.05 / 0.8}
     assert record["aggregation"] == pytest.approx(by_hand)
     assert record["contributions"] == pytest.approx(by_hand)

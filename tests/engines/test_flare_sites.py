@@ -124,7 +124,6 @@ ELSEWHERE = str(find_bundle(BUNDLE) / "configs" / "train.json")
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an expression": ({"overrides": {"size": f"${CODE}"}}, "expression"),
     "a class": ({"overrides": {"network_def": {"_target_": "os.system"}}}, "expression"),
-    "a mode": ({"overrides": {"train#trainer#_mode_": "debug"}}, "code"),
     "a folder of images": ({"overrides": {"datalist": {"dataset_dir": "other"}}}, "dataset_dir"),
     "a site's images": ({"dataset_dir": "/other"}, "dataset_dir"),
     "a reference": ({"overrides": {"size": ["@network", 3]}}, "code"),

