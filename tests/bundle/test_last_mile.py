@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers import warm_python
-from helpers.bundle_runs import OVERRIDES, command, federation
+from helpers.bundle_runs import OVERRIDES, federation
 from helpers.made_once import MadeOnce
 
 from monai_fairfl import read_ledger
@@ -20,46 +19,41 @@ from monai_fairfl.cli import main
 from monai_fairfl.data import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files import fused_weights, state_of_file
-from monai_fairfl.strategies import FedAvg
+from monai_fairfl.strategies import FedAvg, Standalone
+from monai_fairfl.valuation import Reconstruction
 
-SITES = ["alder", "cedar", "rowan"]
+SITES = ["alder", "cedar"]
 FRACTIONS = [0.25, 0.5, 0.25]
 """Two of four cases validate, so that their difference has a standard error."""
 
 SETTINGS: dict[str, Any] = {
     "site_names": SITES,
+    "rounds": 1,
     "overrides": {**OVERRIDES, "split_fractions": FRACTIONS},
     "final": ["score", "test_score"],
 }
 MILE: dict[str, Any] = {
-    "adapt_epochs": 4,
+    "adapt_epochs": 2,
     "adapt_rate": 0.02,
     "adapt_fuse": True,
     "record_updates": True,
 }
-VALUED = [{"_target_": "monai_fairfl.valuation.Reconstruction"}]
 
 
-def words_of(sites: Path, run_dir: Path, *more: str) -> list[str]:
-    """The command that compares and values two methods, each with its last mile."""
-    targets = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in ("FedAvg", "Standalone")]
-    settings = {**SETTINGS, **MILE, "strategies": targets, "valuations": VALUED, "rounds": 2}
-    arguments = []
-    for name, value in settings.items():
-        text = str(value) if isinstance(value, bool) else json.dumps(value)
-        arguments += [f"--{name}", text]
-    return command(sites, run_dir, *arguments, *more)
-
-
-def compare(sites: Path, folder: Path) -> None:
-    done = warm_python.run(words_of(sites, folder / "run", "--report", "True"), folder)
-    assert done.returncode == 0, done.stderr
+def compare(sites: Path, run_dir: Path, **more: Any) -> None:
+    """Compare and value two methods, each with its last mile."""
+    settings = {**SETTINGS, **MILE, "valuations": [Reconstruction()], **more}
+    federation(sites, run_dir, [FedAvg(), Standalone()], **settings).run()
 
 
 @pytest.fixture(scope="module")
 def compared(hospitals: Path, made_once: MadeOnce) -> Path:
     """The comparison in one process; read only."""
-    return made_once("compared_with_a_last_mile", partial(compare, hospitals)) / "run"
+
+    def make(folder: Path) -> None:
+        compare(hospitals, folder / "run", report=True)
+
+    return made_once("compared_with_a_last_mile", make) / "run"
 
 
 def test_rounds_stay_as_they_are_and_every_site_takes_the_candidate_that_gains_most(
@@ -129,8 +123,8 @@ def test_every_file_of_worker_processes_is_that_of_one_process(
     compared: Path, hospitals: Path, tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
-    done = warm_python.run(words_of(hospitals, run_dir, "--jobs", "2"), tmp_path)
-    assert done.returncode == 0, done.stderr
+    warm_python.fork_server()
+    compare(hospitals, run_dir, jobs=2)
     found, expected = files_of(run_dir), files_of(compared)
     assert len([name for name in expected if name.endswith("ledger.jsonl")]) == 2
     assert found.keys() == expected.keys()

@@ -62,7 +62,7 @@ def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
         root,
         config_file="['configs/federate.json','configs/quality_shift.json']",
         sites_root=sites,
-        rounds=2,
+        rounds=1,
         local_epochs=1,
         run_dir=tmp_path / "run",
         overrides=dict(bundle.small),

@@ -32,9 +32,9 @@ def adopted(made_once: MadeOnce) -> Path:
     def make(root: Path) -> None:
         write_foreign_bundle(root / "bundle", "segresnet", 3)
         write_nested_balls(root / "data", SITES, 16, 3, CASES, longer=8)
-        assert main(["bundle", "adopt", str(root / "bundle"), "--data", str(root / "data")]) == 0
+        assert main(["bundle", "adopt", str(root / "bundle")]) == 0
         words = ["train", str(root / "data"), "--bundle", str(root / "bundle"), "--jobs", "1"]
-        words += ["--rounds", "2", "--local-epochs", "2", "--overrides", json.dumps(SCALE)]
+        words += ["--rounds", "1", "--local-epochs", "1", "--overrides", json.dumps(SCALE)]
         assert main([*words, "--out", str(root / "run")]) == 0
 
     return made_once("adopted", make)
@@ -45,8 +45,7 @@ def test_the_pages_commands_train_every_kind_of_method(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bundle = write_foreign_bundle(tmp_path / "my_bundle", "segresnet_ds")
-    sites = ["A", "B", "C"]
-    write_nested_balls(tmp_path / "hospitals", sites, side=16, longer=8)
+    write_nested_balls(tmp_path / "hospitals", SITES, side=16, longer=8)
     [block] = [block for block in blocks_of_page("docs/adopt.md") if block.runs]
     for command in block.text.replace("\\\n", " ").strip().splitlines():
         words = shlex.split(command)[1:]
@@ -56,11 +55,11 @@ def test_the_pages_commands_train_every_kind_of_method(
     for name in json.loads((first / "report.json").read_text())["strategies"]:
         end = read_ledger(first / name / "ledger.jsonl")[-1]
         assert end["kind"] == "end" and not end["missing"], name
-        for site in sites:
+        for site in SITES:
             for measured in ("score", "test_score"):
                 assert 0 <= end["scores"][site]["own"][measured]["mean"]["value"] <= 1
     # Each site split all its cases, and stored its images in a folder of its own.
-    for site in sites:
+    for site in SITES:
         parts = json.loads((first / "datalists" / f"{site}.json").read_text())
         assert [len(parts[part]) for part in ("training", "validation", "testing")] == [3, 2, 1]
         assert list((first / "FedAvg" / "sites" / site / "cache").glob("*.pt"))

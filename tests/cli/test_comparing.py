@@ -10,34 +10,32 @@ import os
 import shlex
 import shutil
 import signal
-from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import warm_python
-from helpers.command_line import OVERRIDES, TINY, Commands, bytes_of, lines_in, wait_until
+from helpers.checkout import wait_for
+from helpers.command_line import OVERRIDES, TINY, Commands, bytes_of, lines_in
 from helpers.failing_strategy import Failing
+from helpers.linear_federation import answer_with_cases
 from helpers.made_once import MadeOnce
 from helpers.worker_clients import all_end, descendants_of
-from scipy import stats
 
-from monai_fairfl import read_ledger
+from monai_fairfl import FairMonaiAlgo, read_ledger
 from monai_fairfl.cli import main
 
-QUICK = [*TINY, "--local-epochs", "2"]
-NAMES = ["FedAvg", "FedCE-sum"]
-SEEDS = ["1", "2"]  # the folds are those of seed 0, whatever the seeds
+QUICK = [*TINY, "--local-epochs", "1"]
 # The page has the seconds of each round, which differ.
 FILES = ("cases.csv", "comparison.[cj]s*", "plan.json", "cells/*/*/ledger.jsonl")
 MODELS = ("cells/*/*/models/*.pt", "datalists/*/*.json")
 
 
 def command(sites: Path, out: Path, *more: str) -> list[str]:
-    """Two strategies over two seeds and two folds."""
+    """Two strategies over two folds, which are those of seed 0 whatever the seed."""
     words = ["compare", str(sites), "--out", str(out), "--strategy", "FedAvg", "FedCE('sum')"]
-    return [*words, "--seeds", *SEEDS, "--folds", "2", *QUICK, *more]
+    return [*words, "--seeds", "1", "--folds", "2", *QUICK, *more]
 
 
 @pytest.fixture(scope="session")
@@ -50,46 +48,25 @@ def compared(sites: Path, made_once: MadeOnce) -> Path:
     return made_once("compared", make) / "out"
 
 
-def dice_in(out: Path) -> list[dict[str, str]]:
-    """The rows of cases.csv with a Dice of a test case."""
-    with (out / "cases.csv").open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["metric"] == "test_score:dice"]
-
-
-def test_every_case_is_tested_once_by_every_strategy_and_seed(compared: Path) -> None:
-    rows = dice_in(compared)
-    keys = {(row["strategy"], row["seed"], row["site"], row["case"]) for row in rows}
+def test_every_case_is_tested_once_by_every_strategy(
+    compared: Path, sites: Path, cli: Commands
+) -> None:
+    with (compared / "cases.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "test_score:dice"]
     # Two hospitals of four cases.
-    assert len(rows) == len(keys) == 2 * 2 * 8
-    # All strategies and seeds have the same split.
+    assert len(rows) == len({(row["strategy"], row["site"], row["case"]) for row in rows}) == 16
+    # All strategies have the same split.
     assert len({(row["site"], row["case"], row["fold"]) for row in rows}) == 8
     # Of a cell that has ended its model is left, and no state.
     cell = compared / "cells" / "FedAvg" / "seed-1-fold-0"
     assert (cell / "models" / "global.pt").is_file()
     assert not list(cell.glob("sites/*/state/*.pt")) and not (cell / "checkpoints").exists()
 
-
-def test_the_numbers_are_those_of_scipy(compared: Path, sites: Path, cli: Commands) -> None:
-    values: dict[str, Any] = {}
-    for name in NAMES:
-        rows = [row for row in dice_in(compared) if row["strategy"] == name]
-        rows.sort(key=lambda row: (row["seed"], row["site"], row["case"]))
-        values[name] = np.array([float(row["value"]) for row in rows]).reshape(2, 2, 4)
     before = bytes_of(compared, *FILES, *MODELS)
     found = cli.json(*command(sites, compared))
     # The same command trains nothing again, and prints what its file has.
     assert bytes_of(compared, *FILES, *MODELS) == before
     assert found["metrics"] == json.loads((compared / "comparison.json").read_text())["metrics"]
-    dice = found["metrics"]["test_score:dice"]
-    for entry in dice["strategies"]:
-        of_seeds = values[entry["strategy"]].mean(axis=2).mean(axis=1)
-        assert entry["mean"] == pytest.approx(of_seeds.mean(), abs=1e-9), entry
-    [pair] = dice["pairs"]
-    difference = values["FedCE-sum"] - values["FedAvg"]
-    assert pair["difference"]["estimate"] == pytest.approx(difference.mean(), abs=1e-9)
-    assert pair["difference"]["low"] < difference.mean() < pair["difference"]["high"]
-    by_case = np.round(difference.mean(axis=0).ravel(), 12)
-    assert pair["p_value"] == pytest.approx(stats.wilcoxon(by_case).pvalue, rel=1e-9)
 
 
 def test_a_cell_is_the_run_of_train_with_its_seed_and_split(
@@ -109,23 +86,37 @@ def test_a_cell_is_the_run_of_train_with_its_seed_and_split(
 def test_killed_workers_and_ctrl_c_leave_the_files_of_one_process(
     compared: Path, sites: Path, tmp_path: Path
 ) -> None:
-    out, shown, log = tmp_path / "out", tmp_path / "shown", tmp_path / "log"
-    words = ["-m", "monai_fairfl", *command(sites, out, "--jobs", "2")]
-    process = warm_python.start(words, tmp_path, shown, log)
-    first, second = (out / "cells" / name / "seed-1-fold-0" / "ledger.jsonl" for name in NAMES)
-    wait_until(lambda: lines_in(first) >= 1 and lines_in(second) >= 1, process, log)
-    workers = descendants_of(process.pid or 0)
-    assert len(workers) >= 2
-    for worker in workers:
-        with suppress(ProcessLookupError):
+    out = tmp_path / "out"
+    first, second, third = (
+        out / "cells" / cell / "ledger.jsonl"
+        for cell in ("FedAvg/seed-1-fold-0", "FedCE-sum/seed-1-fold-0", "FedAvg/seed-1-fold-1")
+    )
+
+    def workers() -> list[int]:
+        """Forks of a process that has imported; each has a session of its own."""
+        return [one for one in descendants_of(os.getpid()) if os.getsid(one) == one]
+
+    later: list[int] = []
+
+    def disturb() -> None:
+        wait_for("a round", lambda: lines_in(first) >= 1 and lines_in(second) >= 1)
+        for worker in workers():
             os.kill(worker, signal.SIGKILL)
-    third = out / "cells" / "FedAvg" / "seed-1-fold-1" / "ledger.jsonl"
-    wait_until(lambda: lines_in(third) >= 1, process, log)
-    later = descendants_of(process.pid or 0)
-    os.kill(process.pid or 0, signal.SIGINT)
-    process.join()
-    assert process.exitcode == 2
-    assert all_end(later)
+        wait_for("a round after the kill", lambda: lines_in(third) >= 1)
+        later.extend(workers())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    warm_python.fork_server()
+    # One that comes too late is no Ctrl-C for the tests.
+    before = signal.signal(signal.SIGINT, lambda *given: None)
+    disturbing = Thread(target=disturb)
+    disturbing.start()
+    try:
+        assert main(command(sites, out, "--jobs", "2")) == 2
+    finally:
+        disturbing.join()
+        signal.signal(signal.SIGINT, before)
+    assert later and all_end(later)
     assert not (out / "comparison.json").exists()
 
     # It goes on by the line of MONAI that it printed.
@@ -138,27 +129,25 @@ def test_killed_workers_and_ctrl_c_leave_the_files_of_one_process(
 
 
 def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(
-    sites: Path,
-    tmp_path: Path,
-    cli: Commands,
-    monkeypatch: pytest.MonkeyPatch,
+    sites: Path, tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(FairMonaiAlgo, "answer", answer_with_cases)
     out = tmp_path / "out"
     names = ["helpers.failing_strategy.Failing", "FedAvg", "FedCE"]
-    short = ["--local-epochs", "1"]
-    words = ["compare", sites, "--out", out, "--strategy", *names, *TINY, *short]
+    words = ["compare", sites, "--out", out, "--strategy", *names, *TINY, "--folds", 2]
     found = cli.json(*words, code=2)
-    assert found["failed"] == {"Failing/seed-0": "it fails on purpose"}
+    assert set(found["failed"]) == {"Failing/seed-0-fold-0", "Failing/seed-0-fold-1"}
     dice = found["metrics"]["test_score:dice"]
     assert [each["strategy"] for each in dice["strategies"]] == ["FedAvg", "FedCE"]
     assert "it fails on purpose" in (out / "comparison.html").read_text()
 
-    # What failed is FedAvg in all but its name, and goes on from its first round.
+    # What failed goes on from its first round.
+    ledger = out / "cells" / "Failing" / "seed-0-fold-1" / "ledger.jsonl"
+    before = ledger.read_bytes()
     monkeypatch.setattr(Failing, "fails", False)
     found = cli.json(*words)
-    assert found["failed"] == {}
-    mended, plain, _ = found["metrics"]["test_score:dice"]["strategies"]
-    assert mended["by_site"] == plain["by_site"]
+    assert found["failed"] == {} and ledger.read_bytes().startswith(before)
+    assert len(found["metrics"]["test_score:dice"]["strategies"]) == 3
 
 
 # --- what is refused
