@@ -222,10 +222,7 @@ def write_sites(
 
 
 def write_demo(
-    root: StrPath,
-    seed: int = 0,
-    size: Size = (96, 96, 12),
-    sites: Sequence[Site] = DEMO_SITES,
+    root: StrPath, seed: int = 0, size: Size = (96, 96, 12), sites: Sequence[Site] = DEMO_SITES
 ) -> list[str]:
     """Write the hospitals of the demonstration, with the split of each as ``datalist/SITE.json``.
 

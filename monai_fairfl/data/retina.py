@@ -17,24 +17,17 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from scipy.ndimage import gaussian_filter, map_coordinates
-from scipy.spatial import cKDTree
+from scipy.ndimage import gaussian_filter
+from scipy.special import expit
 
 from monai_fairfl.data.layouts import StrPath
 from monai_fairfl.data.pelvis import write_sites
 from monai_fairfl.utils.files import write_atomically
 
-Random = np.random.Generator
 # From the disc's centre, temporal and down, in mm.
 MACULA = (4.5, 0.4)
-# Between the points of a vessel, in mm.
-STEP = 0.04
-# Width in mm from which a vessel has branches.
-BRANCHING_WIDTH = 0.035
-
-# Width of a trunk in mm, and the share of red, green and blue light that it takes.
-VEINS = (0.15, (0.3, 0.62, 0.5))
-ARTERIES = (0.11, (0.12, 0.48, 0.4))
+# Of a random field.
+WAVES = 32
 
 
 @dataclass(frozen=True)
@@ -114,6 +107,27 @@ Their numbers of cases are the square roots of the 50, 98, 47, 230, 80 and 400 p
 """
 
 
+def random_field(rng: np.random.Generator, axes: Sequence[np.ndarray], scale: float) -> np.ndarray:
+    """Smooth field of mean 0, unit variance and covariance exp(-distance**2 / (2 scale**2)).
+
+    It is a sum of waves, so it is the same at every resolution.
+
+    Args:
+        rng: draws the waves.
+        axes: positions along each axis in mm.
+        scale: in mm.
+
+    >>> random_field(np.random.default_rng(0), [np.arange(4), np.arange(5)], 2.0).shape
+    (4, 5)
+    """
+    # A wave of a grid is a product of waves along its axes.
+    waves = np.exp(2j * np.pi * rng.random(WAVES))
+    for axis in axes[:-1]:
+        waves = waves[..., None, :] * np.exp(1j * np.outer(axis, rng.normal(0, 1 / scale, WAVES)))
+    last = np.exp(1j * np.outer(rng.normal(0, 1 / scale, WAVES), axes[-1]))
+    return np.sqrt(2 / WAVES) * (waves.real @ last.real - waves.imag @ last.imag)
+
+
 def make_photograph(
     clinic: Clinic, number: int, seed: int = 0, size: int = 256
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +136,7 @@ def make_photograph(
     The picture is blur(min(gain * light * tissue, 1) ** gamma) plus Gaussian noise, and black
     outside the field of view. The disc is 1.5 to 1.9 mm wide and the vertical cup-to-disc ratio
     0.25 to 0.8. What makes it hard: vessels hide the rim, the cup is a matter of pallor, and
-    atrophy and deposits are as bright as a disc.
+    atrophy beside a disc is as bright as the disc.
 
     Args:
         clinic: the clinic.
@@ -139,30 +153,62 @@ def make_photograph(
     ((64, 128, 3), 'uint8', [0, 128, 255])
     """
     rng = np.random.default_rng([seed, *clinic.name.encode(), number])
-    retina = Retina(clinic, rng, size)
-    paint_background(retina)
-    disc, cup = paint_disc_and_cup(retina)
-    paint_vessels(retina)
+    # Positions on the sensor in mm, downwards and to the right; the views of a pair are neighbours.
+    side, pixels = clinic.fov / clinic.frame, round(size * clinic.resolution)
+    down = ((np.arange(pixels) + 0.5) / pixels - 0.5) * side
+    views = np.repeat([-1, 1] if clinic.stereo else [0], pixels)
+    right = np.resize(down, len(views))
+
+    # Positions on the retina, temporal of the disc and downwards; temporal is left in a right eye.
+    aim = np.multiply(clinic.aim, MACULA) + rng.normal(0, 0.05 * side, 2)
+    across = aim[0] + rng.choice([-1, 1]) * (right + 0.03 * clinic.fov * views)
+    y, x, _ = np.ix_(down + aim[1], across, [0])
+
+    def smooth(scale: float) -> np.ndarray:
+        return random_field(rng, [y, x], scale)[..., None]
+
+    # Pigment, and the macula, which is darker.
+    macula = np.hypot(x - MACULA[0], y - MACULA[1])
+    pigment = rng.normal(-0.1, 0.2) + 0.15 * smooth(2) + 0.06 * smooth(0.4)
+    pigment -= 0.6 * np.exp(-(macula**2))
+    colour = (0.64, 0.27, 0.09) * np.exp(pigment * (0.6, 1.0, 1.2))
+
+    # Disc and cup are nested: the cup's farthest point is at 0.92 of the disc at most.
+    half = 0.5 * rng.uniform(1.65, 1.9) * np.array([rng.uniform(0.91, 1), 1])
+    u, v = x / half[0], y / half[1]
+    ratio, wide = rng.uniform((0.27, 0.85), (0.78, 1.1))
+    shift = rng.uniform(-0.5, 0.5) * (0.92 - ratio * max(wide, 1))
+    disc, cup = np.hypot(u, v), np.hypot((u - shift) / wide, v) / ratio
+
+    # A crescent of atrophy, wider on the temporal side; the disc; the cup, which is paler.
+    crescent = np.hypot(u - rng.uniform(0, 0.3), v) / rng.uniform(1.05, 1.25)
+    for radius, amount, paint in (
+        (crescent, rng.uniform(-0.4, 0.6), (0.84, 0.55, 0.3)),
+        (disc, rng.uniform(0.75, 0.95), (0.95, 0.6, 0.26)),
+        (cup, rng.uniform(0.35, 0.9), (1.0, 0.88, 0.55)),
+    ):
+        colour += max(amount, 0) * expit((1 - radius) / 0.05) * np.subtract(paint, colour)
+
+    # Vessels are parabolas through the disc, of a curvature in 1/mm and a width in mm; those around
+    # the macula are the wider ones, and none is in it.
+    u, v = x + 0.15 + 0.15 * smooth(1), y + 0.15 * smooth(1)
+    for curvature, width in ((0.28, 0.15), (-0.2, 0.12), (0.38, 0.1), (-0.13, 0.09)):
+        gap = np.abs(u + rng.normal(0, 0.1) - curvature * v**2) / np.hypot(1, 2 * curvature * v)
+        vessel = expit((width / 2 - gap) / 0.015) * np.clip(macula - 0.3, 0, 1)
+        colour *= 1 - vessel * (0.25, 0.55, 0.45)
 
     # Light of the camera: exposure, smooth patches, and less of it at the rim of the field of view.
-    radius = np.hypot(*retina.sensor) / (clinic.fov / 2)
-    exposure = rng.lognormal(0, 0.08)
-    light = exposure * np.exp(clinic.uneven * retina.smooth(clinic.fov / 4, retina.sensor))
-    light *= 1 - clinic.vignette * np.minimum(radius, 1) ** 2
-    gain = light[..., None] * clinic.gain
+    radius = 2 / clinic.fov * np.hypot(down[:, None, None], right[:, None])
+    light = rng.lognormal(0, 0.08) * np.exp(clinic.uneven * smooth(clinic.fov / 4))
+    light *= 1 - clinic.vignette * radius**2
 
-    # The signal, blurred within each view, with noise, and black outside the field of view.
-    sigma = clinic.blur / retina.pixel
-    signal = np.clip(gain * retina.colour, 0, 1) ** clinic.gamma
-    signal = gaussian_filter(signal, (0, sigma, sigma, 0))
+    # The signal, blurred, with noise, and black outside the field of view.
+    signal = np.clip(light * clinic.gain * colour, 0, 1) ** clinic.gamma
+    signal = gaussian_filter(signal, clinic.blur * pixels / side * np.array([1, 1, 0]))
     signal += clinic.noise * rng.standard_normal(signal.shape)
-    signal *= retina.edge((radius - 1) * clinic.fov / 2, 0.02)[..., None]
-    image = np.clip(255 * signal, 0, 255).round().astype(np.uint8)
-
-    labelled = cup if clinic.cup else disc
-    mask = np.where(labelled < 1, 255, np.where(disc < 1, 128, 0)).astype(np.uint8)
-    # Two views of a stereo pair lie side by side.
-    return np.hstack(list(image)), np.hstack(list(mask))
+    image = np.clip(255 * signal * (radius < 1), 0, 255).round().astype(np.uint8)
+    mask = np.where((cup if clinic.cup else disc) < 1, 255, np.where(disc < 1, 128, 0))
+    return image, mask[..., 0].astype(np.uint8)
 
 
 def write_clinics(
@@ -203,190 +249,3 @@ def write_clinics(
         content = json.dumps({"labels": {"background": 0, **structures}}).encode()
         write_atomically(Path(root, clinic.name, "dataset.json"), content)
     return written
-
-
-class Retina:
-    """Coordinates in mm at each pixel of each view, and the colours painted so far.
-
-    Args:
-        clinic: whose camera looks at the retina.
-        rng: draws everything.
-        size: pixels along the side at resolution 1.
-
-    Attributes:
-        x: temporal position, with the disc at 0.
-        y: position downwards.
-        disc: semi-axes of the disc in mm.
-        pixel: side of a pixel in mm.
-        sensor: positions on the sensor in mm, downwards and to the right.
-        macula: distance to it in mm.
-        colour: views x height x width x RGB.
-    """
-
-    def __init__(self, clinic: Clinic, rng: Random, size: int) -> None:
-        self.rng = rng
-        self.disc = 0.5 * rng.uniform(1.65, 1.9) * np.array([rng.uniform(0.91, 1.0), 1.0])
-        # The side of the picture that is temporal: left in a right eye.
-        side = rng.choice([-1, 1])
-        drift = rng.normal(0, 0.05 * clinic.fov / clinic.frame, 2)
-
-        # Positions on the sensor, the same in both views of a stereo pair.
-        views = np.array([-1.0, 1.0] if clinic.stereo else [0.0])[:, None, None]
-        pixels = round(size * clinic.resolution)
-        axis = ((np.arange(pixels) + 0.5) / pixels - 0.5) * clinic.fov / clinic.frame
-        self.pixel = axis[1] - axis[0]
-        self.sensor = np.stack(np.broadcast_arrays(axis[None, :, None], axis + 0 * views))
-
-        # Positions on the retina. The cup lies deeper than the rest, so the views see it shifted.
-        y, x = self.sensor
-        right, down = np.multiply(clinic.aim, MACULA) + drift
-        self.x = side * (x + 0.03 * clinic.fov * views) + right
-        self.y = y + down
-        depth = np.exp(-((self.x / self.disc[0]) ** 2) - (self.y / self.disc[1]) ** 2)
-        self.x = self.x + 0.1 * views * depth
-        self.macula = np.hypot(self.x - MACULA[0], self.y - MACULA[1])
-        self.colour = np.ones((*self.x.shape, 1)) * (0.64, 0.27, 0.09)
-
-    def smooth(self, scale: float, positions: np.ndarray | None = None) -> np.ndarray:
-        """Random field of unit variance and correlation ``scale`` mm.
-
-        It is the same at every resolution and in every view.
-
-        Args:
-            scale: in mm.
-            positions: in mm, downwards and to the right; ``None``: those on the retina.
-        """
-        noise = self.rng.standard_normal((256, 256))
-        field = gaussian_filter(noise, 3.0, mode="wrap")
-        places = (np.stack([self.y, self.x]) if positions is None else positions) / (scale / 3)
-        return map_coordinates(field / field.std(), places, order=1, mode="grid-wrap")
-
-    def edge(self, distance: np.ndarray, width: float) -> np.ndarray:
-        """1 where ``distance`` (mm) is below 0, softly over ``width`` mm, at least half a pixel."""
-        width = max(width, 0.5 * self.pixel)
-        return 0.5 - 0.5 * np.tanh(np.clip(distance / width, -8, 8))
-
-    def paint(self, weight: np.ndarray, colour: tuple[float, float, float]) -> None:
-        """Blend ``colour`` in."""
-        self.colour += weight[..., None] * (colour - self.colour)
-
-    def stain(self, weight: np.ndarray, loss: tuple[float, float, float]) -> None:
-        """Take the share ``loss`` of each channel away."""
-        self.colour *= 1 - weight[..., None] * loss
-
-
-def paint_background(retina: Retina) -> None:
-    """Paint pigment, choroid and macula, and bright deposits in some eyes."""
-    rng = retina.rng
-    pigment = rng.normal(0, 0.2) + 0.2 * retina.smooth(2.5)
-    pigment += 0.06 * retina.smooth(0.5)
-    pigment += 0.03 * retina.smooth(0.15)
-    retina.colour *= np.exp(pigment[..., None] * (0.6, 1.0, 1.2))
-
-    # The choroid's vessels are ridges: the zero lines of a field.
-    ridges = np.exp(-((retina.smooth(0.6) / 0.4) ** 2))
-    retina.stain(rng.uniform(0, 0.2) * ridges, (0.5, 0.8, 1.0))
-
-    macula = np.exp(-((retina.macula / 1.2) ** 2)) + 0.5 * np.exp(-((retina.macula / 0.35) ** 2))
-    retina.stain(macula, (0.3, 0.4, 0.4))
-
-    # Deposits are as yellow as a disc.
-    if rng.random() < 0.35:
-        spots = retina.edge(2.1 - retina.smooth(rng.uniform(0.1, 0.2)), 0.3)
-        regions = retina.edge(0.5 - retina.smooth(1.5), 0.3)
-        retina.paint(0.8 * (spots * regions), (0.92, 0.66, 0.25))
-
-
-def paint_disc_and_cup(retina: Retina) -> tuple[np.ndarray, np.ndarray]:
-    """Paint the disc and its cup.
-
-    Returns:
-        The radius fields of disc and cup, which are below 1 inside and nested by construction.
-    """
-    rng = retina.rng
-    size = float(retina.disc.mean())
-
-    # Shape of the disc, and of the cup, whose farthest point lies at 0.92 of the disc at most.
-    wobble = 1 + 0.02 * retina.smooth(0.5)
-    u = retina.x / retina.disc[0] * wobble
-    v = retina.y / retina.disc[1] * wobble
-    disc = np.hypot(u, v)
-    ratio, wide, angle = rng.uniform((0.27, 0.85, 0), (0.78, 1.1, 2 * np.pi))
-    shift = rng.uniform(0, 0.5) * (0.92 - ratio * max(wide, 1))
-    across = (u - shift * np.cos(angle)) / (ratio * wide)
-    cup = np.hypot(across, (v - shift * np.sin(angle)) / ratio)
-
-    # A crescent of atrophy, wider on the temporal side.
-    crescent = np.hypot(u - rng.uniform(0, 0.3), v) / rng.uniform(1.05, 1.25)
-    atrophy = np.clip(rng.normal(0.1, 0.25), 0, 0.6)
-    retina.paint(atrophy * retina.edge((crescent - 1) * size, 0.06), (0.84, 0.55, 0.3))
-
-    # The rim, then the cup, which is a matter of pallor.
-    grain = 0.05 * retina.smooth(0.25)
-    pallor = rng.uniform(0.35, 0.9)
-    rim = rng.uniform(0.75, 0.95) * (1 - 0.12 * u + grain)
-    rim_edge = retina.edge((disc - 1) * size, rng.uniform(0.04, 0.1))
-    retina.paint(rim * rim_edge, (0.92, 0.55, 0.24))
-    cup_edge = retina.edge((cup - 1) * ratio * size, 0.1)
-    retina.paint((pallor + grain) * cup_edge, (0.99, 0.84, 0.5))
-    return disc, cup
-
-
-def paint_vessels(retina: Retina) -> None:
-    """Paint veins, then arteries; none in the macula."""
-    rng = retina.rng
-    pixels = np.stack([retina.x, retina.y], axis=-1)
-    outside_macula = np.clip(retina.macula / 0.6 - 0.5, 0, 1)
-    hilum = retina.disc * rng.normal((-0.15, 0), 0.08)
-    for width, loss in (VEINS, ARTERIES):
-        # Above and below, an arcade around the macula, its nasal counterpart, and a fine twig.
-        rows = []
-        for up in (-1, 1):
-            start = hilum + rng.normal(0, 0.06, 2)
-            arcade, turn, nasal, back = np.deg2rad(rng.normal((95, 105, 110, 35), (8, 8, 10, 12)))
-            wide = width * rng.uniform(0.8, 1.1)
-            rows.append(_grow(rng, start, up * arcade, up * -turn, wide, 9.0))
-            wide = 0.75 * width * rng.uniform(0.8, 1.1)
-            rows.append(_grow(rng, start, up * nasal, up * back, wide, 9.0))
-            rows.append(_grow(rng, start, up * rng.uniform(0.2, 0.7), 0.0, 0.04, 3.0))
-        vessels = np.concatenate(rows)
-        tree = cKDTree(vessels[:, :2])
-        gap, nearest = tree.query(pixels, distance_upper_bound=0.2 + retina.pixel)
-        # Pixels without a vessel near them have the index behind the last point.
-        calibre = np.append(vessels[:, 2], 0.0)[nearest]
-        weight = retina.edge(np.minimum(gap, 1.0) - calibre / 2, 0.02)
-        weight *= np.clip(calibre / 0.1, 0, 1)
-        retina.stain(weight * outside_macula * (1 + 0.15 * retina.smooth(1.0)), loss)
-
-
-def _grow(
-    rng: Random, start: np.ndarray, heading: float, bend: float, width: float, length: float
-) -> np.ndarray:
-    """Walk one vessel, then its branches.
-
-    Args:
-        rng: draws the vessel.
-        start: x and y in mm.
-        heading: direction at the start in radians.
-        bend: by which the heading turns on the way, in radians.
-        width: at the start, in mm.
-        length: in mm.
-
-    Returns:
-        Rows of x, y and width in mm.
-    """
-    way = np.arange(0, length, STEP)
-    wave, phase = rng.uniform((1.2, 0), (2.5, 2 * np.pi))
-    turning = bend * (1 - np.exp(-way / 2.4))
-    headings = heading + turning + 0.25 * np.sin(2 * np.pi * way / wave + phase)
-    steps = np.stack([np.cos(headings), np.sin(headings)], axis=1)
-    path = start + STEP * np.cumsum(steps, axis=0)
-    widths = width * (1 - 0.5 * way / length)
-    rows = [np.column_stack([path, widths])]
-    num_branches = rng.poisson(0.9 * length) if width > BRANCHING_WIDTH else 0
-    for at in rng.integers(len(way) // 8, len(way), num_branches):
-        turn = rng.choice([-1, 1]) * rng.uniform(0.5, 1.0)
-        share = rng.uniform(0.45, 0.75)
-        sizes = (share * widths[at], share * (length - way[at]))
-        rows.append(_grow(rng, path[at], headings[at] + turn, -turn / 2, *sizes))
-    return np.concatenate(rows)

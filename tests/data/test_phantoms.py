@@ -117,8 +117,8 @@ def test_files_are_of_the_formats_that_hospitals_have(tmp_path: Path) -> None:
 
 VOXELS = [55, 455, 61, 80, 228, 155, 65, 237, 222, 690]
 BRIGHTNESS = [157.22, 3206.16, 441.2, 44.53, 2251.54, 389.67, 159.66, 304.51, 501.98, 3788.02]
-PIXELS = [205, 194, 50, 64, 1271, 109]
-LIGHT = [52.938, 109.131, 45.606, 52.44, 117.294, 49.264]
+PIXELS = [226, 204, 45, 69, 1532, 120]
+LIGHT = [49.719, 87.461, 28.058, 63.197, 117.964, 47.773]
 """Labelled voxels and pixels of small cases, and the means of their images."""
 
 
