@@ -299,8 +299,6 @@ class CoarseToFineInferer(Inferer):
     def _expected_dice(self, logits: Tensor) -> float:
         """How sure the network is of what it found."""
         part = self._surest_part(logits)
-        if not bool(part.any()):
-            return 0.0
         probabilities = torch.sigmoid(logits[0])
         return float(2 * probabilities[part].sum() / (part.sum() + probabilities.sum()))
 

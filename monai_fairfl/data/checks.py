@@ -185,10 +185,10 @@ def facts_of(
         pixels = np.array([0, middle, 255])[nearest]
     is_labelled = pixels > 0
     # The first and the last slice of a volume are no sides: volumes may end within an organ.
-    sides = (is_labelled[0], is_labelled[-1], is_labelled[:, 0], is_labelled[:, -1])
+    ends = [0, -1]
+    sides = np.concatenate([is_labelled[ends].ravel(), is_labelled[:, ends].ravel()])
     labels = np.unique(pixels).astype(int).tolist()
-    of_sides = float(np.concatenate([side.ravel() for side in sides]).mean())
-    facts = replace(facts, labels=labels, of_sides=of_sides)
+    facts = replace(facts, labels=labels, of_sides=float(sides.mean()))
     if facts.affine is None or not is_labelled.any():
         return facts
     # What a network sees of axial slices, and at how many pixels.
@@ -203,21 +203,13 @@ def facts_of(
 
 def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
     """Facts of a volume, and its voxels as a training reads them."""
-    nifti, voxels = files.read_nifti(path)
-    if voxels.ndim not in ((3,) if is_label else (3, 4)) or voxels.dtype.kind not in "biuf":
-        raise DataError(f"{path} is {voxels.dtype} {voxels.shape}; store one 3D volume of numbers")
-    if fault := files.header_fault(nifti) or files.forms_fault(nifti):
+    nifti, read = files.read_volume(path, most_axes=3 if is_label else 4)
+    if fault := files.forms_fault(nifti):
         raise DataError(f"{path} {fault}")
-    with np.errstate(over="ignore"):
-        read = voxels.astype(np.float32)
-    is_lost = ~np.isfinite(read)
-    if is_lost.any():
-        fault = f"the value {voxels[is_lost][0]:.3g}, no finite number of 32 bits"
-        raise DataError(f"{path} has {fault}; scale the image, or mend it")
-    channels = (*voxels.shape, 1)[3]
+    channels = (*read.shape, 1)[3]
     # Adding 0 makes one zero of -0 and 0.
     digest, is_oriented = _digest(read + 0), files.is_oriented(nifti)
-    return FileFacts(path, voxels.shape[:3], channels, digest, nifti.affine, is_oriented), read
+    return FileFacts(path, read.shape[:3], channels, digest, nifti.affine, is_oriented), read
 
 
 def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:

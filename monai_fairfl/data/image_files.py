@@ -163,18 +163,11 @@ def files_under(
 
     Args:
         folder: where to begin.
-        on_unreadable: gets the error of each folder that cannot be read, once. Without it such
-            folders are passed over.
+        on_unreadable: gets the error of each folder that cannot be read. Without it such folders
+            are passed over.
     """
     seen: set[str] = set()
-
-    def note_once(error: OSError) -> None:
-        place = os.path.realpath(error.filename)
-        if on_unreadable is not None and place not in seen:
-            on_unreadable(error)
-        seen.add(place)
-
-    for parent, folders, names in os.walk(folder, onerror=note_once, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=on_unreadable, followlinks=True):
         # Links may form a loop, and come after the folders that they may lead to.
         if os.path.realpath(parent) in seen:
             folders.clear()
@@ -246,6 +239,31 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
         raise
     except Exception as error:
         raise DataError(f"{path} cannot be read as NIfTI ({error}); {COPY_AGAIN}") from error
+
+
+def read_volume(path: str | Path, most_axes: int = 3) -> tuple[nib.Nifti1Image, np.ndarray]:
+    """Header and values of a NIfTI volume, in 32-bit numbers as a network reads them.
+
+    Args:
+        path: of the file.
+        most_axes: 3, or 4 where the last one may count channels.
+
+    Raises:
+        DataError: the file is damaged, no such volume, its header has a fault, see
+            :func:`header_fault`, or a value is no finite number of 32 bits.
+    """
+    nifti, values = read_nifti(path)
+    if not 3 <= values.ndim <= most_axes or values.dtype.kind not in "biuf":
+        raise DataError(f"{path} is {values.dtype} {values.shape}; store one 3D volume of numbers")
+    if fault := header_fault(nifti):
+        raise DataError(f"{path} {fault}")
+    with np.errstate(over="ignore"):
+        read = values.astype(np.float32)
+    is_lost = ~np.isfinite(read)
+    if is_lost.any():
+        fault = f"the value {values[is_lost][0]:.3g}, no finite number of 32 bits"
+        raise DataError(f"{path} has {fault}; scale the image, or mend it")
+    return nifti, read
 
 
 def header_fault(nifti: Any) -> str:

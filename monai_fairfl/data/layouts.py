@@ -155,13 +155,11 @@ def pair_by_stem(layout: str, images: Sequence[Path], masks: Sequence[Path]) -> 
             name = begins[-1]
         named.append((name, path))
     found = pair(layout, [(stem(path), path) for path in images], named)
-    found = replace(found, patients=patients_of(found.cases))
-    if len(example_of) < 2:
-        return found
-    # Such as of discs and of cups.
-    examples = few(sorted(example_of.values()))
-    problem = f"the masks end differently, {examples}. Keep the files of one ending"
-    return replace(found, problems=(*found.problems, problem))
+    problems = list(found.problems)
+    if len(example_of) > 1:  # such as of discs and of cups
+        examples = few(sorted(example_of.values()))
+        problems.append(f"the masks end differently, {examples}. Keep the files of one ending")
+    return replace(found, patients=patients_of(found.cases), problems=tuple(problems))
 
 
 def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
@@ -340,19 +338,16 @@ def _of_dataset_json(folder: Path) -> Found | None:
     if not file.exists():
         return None
     description = _read_json(file)
-    with suppress(AttributeError, IndexError, KeyError, TypeError):  # no list of version 2.2
-        files = description["dataset"].values()
-        entries = [{"image": each["images"][0], "label": each["label"]} for each in files]
-        return Found("nnunet", _listed_cases(entries, [folder], file))
     ending = str(description.get("file_ending") or "")
     with suppress(IndexError, KeyError, TypeError):
         image = folder / description["training"][0]["image"]
         if not image.exists() and image.with_name(f"{stem(image)}_0000.nii.gz").exists():
             ending = ending or ".nii.gz"
-    if not ending and "training" not in description:
-        return None
     if not ending:
-        return Found("msd", _listed_cases(description["training"], [folder], file))
+        listed = "training" in description
+        return (
+            Found("msd", _listed_cases(description["training"], [folder], file)) if listed else None
+        )
     ending = "." + ending.lstrip(".")
     sides = []
     for inner, end in (("imagesTr", f"_0000{ending}"), ("labelsTr", ending)):
@@ -532,8 +527,8 @@ def folders_in(root: Path) -> list[Path]:
     >>> [folder.name for folder in folders_in(root)]
     ['elm']
     """
-    inner = [path for path in sorted(root.glob("[!.]*")) if path.is_dir()]
-    return [path for path in inner if path.name.lower() not in _OF_THE_FILE_SYSTEM]
+    folders = [path for path in sorted(root.glob("[!.]*")) if path.is_dir()]
+    return [path for path in folders if path.name.lower() not in _OF_THE_FILE_SYSTEM]
 
 
 def sites_at(path: StrPath) -> dict[str, Path]:
@@ -551,11 +546,7 @@ def sites_at(path: StrPath) -> dict[str, Path]:
     """
     path = Path(path)
     found = recognise(path, must=False)
-    is_one = bool(found.layout) and not client_lists(path)
-    # Images without masks beside the folders of sites are no site.
-    if found.layout == "saml" and not found.cases:
-        is_one &= not any(recognise(inner, must=False).layout for inner in folders_in(path))
-    if path.is_file() or is_one:
+    if path.is_file() or (found.layout and not client_lists(path)):
         return {name_and_folder(path)[0]: path}
     return site_folders(path)
 

@@ -210,7 +210,8 @@ class KeepPartd(EachKeyd):
         keys: keys of probabilities, channel first.
         part: ``"largest"``, as MONAI's ``KeepLargestConnectedComponentd`` behind the threshold, or
             ``"surest"``, the one that holds the highest probability.
-        threshold: a voxel of at least this probability is found, in [0, 1].
+
+    A voxel of at least 0.5 is found.
 
     Raises:
         ConfigError: there is no such part.
@@ -223,18 +224,17 @@ class KeepPartd(EachKeyd):
     [[[0, 0, 0, 1]]]
     """
 
-    def __init__(self, keys: KeysCollection, part: str = "largest", threshold: float = 0.5) -> None:
+    def __init__(self, keys: KeysCollection, part: str = "largest") -> None:
         super().__init__(keys)
         if part not in KINDS:
             raise ConfigError(f"part={part!r}: give one of {', '.join(KINDS)}.")
         self.part = part
-        self.threshold = threshold
 
     def change(self, image: torch.Tensor) -> torch.Tensor:
         """As :meth:`EachKeyd.change`."""
         kept = image.clone()
         organ = torch.as_tensor(kept[-1])
-        found = organ >= self.threshold
+        found = organ >= 0.5
         largest = monai.get_largest_connected_component_mask
         part = surest_part(found, organ) if self.part == "surest" else largest(found)
         kept[-1] = organ * torch.as_tensor(part)

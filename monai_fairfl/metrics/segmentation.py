@@ -38,8 +38,8 @@ class SliceDiceMetric(CumulativeIterationMetric):
 
     Args:
         include_background: whether the first of several channels counts.
-        spatial_dim: the spatial axis that counts the slices, 0 to 2; the last one is axial in RAS
-            orientation.
+
+    The last axis counts the slices, as it is axial in RAS orientation.
 
     >>> import torch
     >>> reference = torch.zeros(1, 1, 4, 4, 3)
@@ -51,10 +51,9 @@ class SliceDiceMetric(CumulativeIterationMetric):
     ([tensor([[0.5000]]), tensor([[2.]])], tensor(0.5000))
     """
 
-    def __init__(self, include_background: bool = False, spatial_dim: int = 2) -> None:
+    def __init__(self, include_background: bool = False) -> None:
         super().__init__()
         self.include_background = include_background
-        self.spatial_dim = spatial_dim
 
     def _compute_tensor(self, y_pred: Tensor, y: Tensor) -> list[Tensor]:  # type: ignore[override]
         """Two tensors (B, C): each case's mean Dice over the slices with reference, their number.
@@ -66,8 +65,7 @@ class SliceDiceMetric(CumulativeIterationMetric):
             raise DataError(f"Dice over slices needs volumes (B, C, H, W, D), got {label.shape}")
         # All slices as images (B * slices, C, ...). MONAI's Dice of images is NaN where the
         # reference is empty.
-        axis = self.spatial_dim + 2
-        pred, label = (mask.movedim(axis, 1).flatten(0, 1) for mask in (pred, label))
+        pred, label = (mask.movedim(-1, 1).flatten(0, 1) for mask in (pred, label))
         dice = compute_dice(pred, label, include_background=self.include_background)
         dice_by_slice = dice.unflatten(0, (len(y), -1))
         number_of_slices = dice_by_slice.isfinite().sum(dim=1).to(dice)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import glob
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -388,11 +389,11 @@ def load_runs(folders: Sequence[str | Path]) -> list[Run]:
         folders: of the runs.
     """
     runs = [read_run(path) for path in find_runs(folders)]
+    counts = Counter(run.name for run in runs)
     paths = distinct_names([str(run.path.resolve()) for run in runs])
-    names = [run.name for run in runs]
-    for number, path in enumerate(paths):
-        if names.count(names[number]) > 1:
-            runs[number] = replace(runs[number], name=f"{names[number]} ({path})")
+    for number, (run, path) in enumerate(zip(runs, paths)):
+        if counts[run.name] > 1:
+            runs[number] = replace(run, name=f"{run.name} ({path})")
     return sorted(runs, key=lambda run: not run.is_standalone)
 
 

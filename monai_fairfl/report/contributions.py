@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
@@ -42,7 +41,7 @@ def shares_of(values: Mapping[str, float]) -> dict[str, float]:
 
 def is_current(valuation: Mapping[str, Any], run: Run) -> bool:
     """Whether a valuation is of the model that the run ended with; the run may have gone on."""
-    model = run.end.get("model") if run.end is not None else None
+    model = (run.end or {}).get("model")
     return run.end is not None and bool(valuation.get("model", model) == model)
 
 
@@ -154,9 +153,8 @@ def similarity_of(run: Run) -> dict[str, Any] | None:
     means = np.ma.masked_invalid(cosines).mean(axis=0).filled(math.nan)
     rounds = int(known.any((1, 2)).sum())
     # A pair that never met counts as orthogonal.
-    distances = 1 - np.nan_to_num(means)
-    np.fill_diagonal(distances, 0.0)
-    tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
-    order = leaves_list(tree)
+    pairs = np.triu_indices(len(means), 1)
+    distances = 1 - np.nan_to_num(means[pairs])
+    order = leaves_list(linkage(distances, "average", optimal_ordering=True))
     sites = [run.sites[number] for number in order]
     return {"sites": sites, "cosines": means[np.ix_(order, order)].tolist(), "rounds": rounds}

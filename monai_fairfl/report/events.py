@@ -26,7 +26,7 @@ def events_of(run: Run) -> Iterator[dict[str, Any]]:
     Each has ``strategy``, the run's name; ``round``, a number or ``"end"``; ``site``; ``kind``,
     one of :data:`KINDS` or the name of a guard; and ``text``, the reason.
     """
-    for record in [*run.rounds, *([run.end] if run.end is not None else [])]:
+    for record in filter(None, [*run.rounds, run.end]):
         about = {"strategy": run.name, "round": record.get("round", "end")}
         for site, verdicts in sorted(record.get("verdicts", {}).items()):
             for verdict in verdicts:
@@ -60,19 +60,18 @@ def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def touched_of(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Site -> what guards did with its updates, in words; without sites that were left alone."""
     records = [record for run in runs for record in run.rounds]
-    counts: dict[str, Counter[tuple[str, str]]] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
     for record in records:
         for site, verdicts in record["verdicts"].items():
             # A flag changes nothing; a guard that acts twice in a round is counted once.
             acted = {v["guard"]: v["action"] for v in verdicts if v["action"] != "flag"}
             for guard, action in acted.items():
                 act = "refused" if action == "quarantine" else "changed"
-                counts.setdefault(site, Counter())[act, guard] += 1
+                counts[site, act, guard] += 1
     words: dict[str, list[str]] = {}
-    for site, of_site in counts.items():
-        for (act, guard), number in of_site.items():
-            text = f"update {act} in {number} of {len(records)} rounds ({guard})"
-            words.setdefault(site, []).append(text)
+    for (site, act, guard), number in counts.items():
+        text = f"update {act} in {number} of {len(records)} rounds ({guard})"
+        words.setdefault(site, []).append(text)
     return words
 
 

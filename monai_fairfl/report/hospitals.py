@@ -1,22 +1,19 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The first screen: a row for each hospital, what it should do, and sentences for all of them."""
+"""The first screen: a row for each hospital, what it should do, and sentences for all of them.
+
+A terminal shows the same in about a dozen lines.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from scipy.stats import t as student
-
 from monai_fairfl.report.contributions import contributions_of
 from monai_fairfl.report.scores import CASES_OF, MARGIN, VERDICTS, Entry, better_model, verdict_of
-from monai_fairfl.utils.tables import count_words
+from monai_fairfl.utils.tables import count_words, text_of_table
 from monai_fairfl.valuation.free_riders import EVIDENCE
-
-MOST_CASES = 100
-"""No hospital is asked for more cases than this."""
 
 OFTEN = 0.25
 """A hospital that is missing in a larger part of the rounds is asked why."""
@@ -33,6 +30,7 @@ ADVICE = {
     "as_good": "Use either model: they are equally good",
     "hard": f"Add its images: no model here is more than {MARGIN} better for it",
     "not_compared": "Run Standalone too, to know the gain over training alone",
+    "cannot_tell": "Score more cases with this package: these cannot tell",
 }
 """Verdict -> what it asks for, where that depends on nothing else."""
 
@@ -42,8 +40,7 @@ def decision_of(
 ) -> dict[str, Any]:
     """The first screen: ``strategy``, ``why`` this one, those ``shown``, a row a hospital."""
     strategies = report["strategies"]
-    nothing: dict[str, Any] = {"sites": {}, "touched": {}, "valuations": []}
-    strategy = strategies[name] if name is not None else nothing
+    strategy = strategies.get(name, {"sites": {}, "touched": {}, "valuations": []})
     # The columns: training alone, FedAvg, and the one that it is about.
     shown = [strategy.get("standalone"), strategy.get("fedavg"), name]
     group: Sequence[str] = next((names for names in report["compared"] if name in names), [])
@@ -142,29 +139,6 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
     return [what, *lines] if lines else []
 
 
-def cases_to_tell(value: float, stderr: float, n: int) -> int | None:
-    """How many cases would tell, if the difference and the spread of the cases stay as they are.
-
-    It is the smallest number whose 95 % interval, by Student's t, either excludes 0 or lies within
-    plus and minus :data:`~monai_fairfl.report.scores.MARGIN`: both are verdicts.
-
-    Args:
-        value: the difference.
-        stderr: its standard error over the cases so far.
-        n: cases so far, at least 2.
-
-    Returns:
-        A number above ``n``; ``None`` where ``n`` + :data:`MOST_CASES` are not enough.
-
-    >>> cases_to_tell(0.03, 0.02, 8), cases_to_tell(0.001, 0.02, 8), cases_to_tell(0.02, 0.1, 8)
-    (17, 37, None)
-    """
-    numbers = np.arange(n + 1, n + MOST_CASES + 1)
-    widths = student.ppf(0.975, numbers - 1) * stderr * np.sqrt(n / numbers)
-    tells = numbers[(abs(value) > widths) | (abs(value) + widths < MARGIN)]
-    return int(tells[0]) if len(tells) else None
-
-
 def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str) -> Iterator[str]:
     """What the hospital should do, most urgent first; sentences without a full stop."""
     if name is None:
@@ -217,16 +191,49 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
             yield "Use the model that it trained alone"
             if mile is None:
                 yield "Or let it train this one further: monai-fairfl adapt"
-    elif verdict == "cannot_tell":
-        gain = result["gain"]
-        if gain["stderr"] is None or (gain["n"] or 0) < 2:
-            yield f"Score at least two {cases} cases with this package"
-            return
-        needed = cases_to_tell(gain["value"], gain["stderr"], gain["n"])
-        if needed is None:
-            yield f"Decide for other reasons: even {MOST_CASES} more {cases} cases would not tell"
-        else:
-            more = count_words(needed - gain["n"], f"more {cases} case")
-            yield f"{more} would tell whether the federation helps"
     elif verdict in ADVICE:
         yield ADVICE[verdict]
+
+
+# ---- the report in a terminal
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """The report of runs, or a comparison over seeds, in about a dozen lines.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` or
+            :func:`~monai_fairfl.report.write_comparison` returned.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.report import write_report
+    >>> from monai_fairfl.run import Ledger
+    >>> scores = {"elm": {"own": {"test_score": 0.8}}, "oak": {"own": {"test_score": 0.6}}}
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "strategy": "FedAvg", "clients": [*scores], "seed": 0})
+    ...     ledger.append({"kind": "end", "scores": scores})
+    ...     text = as_text(write_report([folder]))
+    >>> print(*[line.strip() for line in text.splitlines() if line.strip()][-3:], sep="\\n")
+    elm    0.800    not judged yet
+    oak    0.600    not judged yet
+    Mean of the hospitals: FedAvg 0.700.
+    """
+    shown = report["decision"]["shown"]
+    rows = []
+    for site, hospital in report["decision"]["hospitals"].items():
+        scores = [report["strategies"][name]["sites"].get(site, {}).get("score") for name in shown]
+        cells = [dice_words(score and score["value"]) for score in scores]
+        rows.append([site, *cells, VERDICTS[hospital["verdict"]][0].lower()])
+    means = []
+    for name, found in report["strategies"].items():
+        if found["performance"] is not None:
+            means.append(f"{name} {found['performance']['mean']:.3f}")
+    lines = [*report["first_look"], *report["headline"]]
+    lines.append(text_of_table(["Dice", *shown, "Verdict"], rows))
+    lines.append(f"Mean of the hospitals: {', '.join(means) or 'not known'}.")
+    notes = len(report["warnings"]) + len(report.get("notes", ()))
+    lines += [f"{count_words(notes, 'note')}: see the page."] if notes else []
+    for name, why in report["failed"].items():
+        lines.append(f"{name} failed and is not in this report: {why}")
+    return "\n".join(lines)

@@ -80,7 +80,7 @@ def write_comparison(
     comparison = {
         "plan": {name: value for name, value in plan.items() if name != "data"},
         **compared,
-        **summarise([entries], measurement, warnings, methods),
+        **summarise(entries, [entries], measurement, warnings),
         "failed": dict(failed or {}),
     }
     write_files(out, comparison, "comparison", trainings, {})

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
 from monai_fairfl import __version__
@@ -48,7 +49,7 @@ def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
         for found in group:
             found.comparable = found in comparable and set(found.scores) == sites
             find_references(found, comparable if found in comparable else [])
-    return summarise(groups, measurement, warnings, list(entry))
+    return summarise(list(entry.values()), groups, measurement, warnings)
 
 
 def find_references(entry: Entry, candidates: Sequence[Entry]) -> None:
@@ -61,25 +62,23 @@ def find_references(entry: Entry, candidates: Sequence[Entry]) -> None:
 
 
 def summarise(
+    entries: Sequence[Entry],
     groups: Sequence[Sequence[Entry]],
     measurement: str,
     warnings: list[str],
-    order: Sequence[str],
 ) -> dict[str, Any]:
     """All numbers of a report.
 
     Args:
+        entries: as they are shown.
         groups: of entries that may be compared with each other, and with no others.
         measurement: the one that the tables show.
         warnings: so far.
-        order: names of the entries as they are shown.
 
     Returns:
         What ``report.json`` holds, plain JSON. ``strategies`` has an entry for each name, with its
         ``sites``; ``decision`` the row of each hospital about one of them.
     """
-    entries = [entry for group in groups for entry in group]
-    entries.sort(key=lambda entry: order.index(entry.name))
     runs = [run for entry in entries for run in entry.runs]
     means: dict[str, float | None] = {}
     for group in groups:
@@ -112,10 +111,9 @@ def _not_judged(entry: Entry) -> str | None:
         closing = [run.closing(site, entry.measurement) for site in run.sites]
         values = [number.value for number in closing if number is not None]
         assert run.full_run is not None  # else it is not full
-        least = run.full_run.mean_dice
-        if not values or sum(values) / len(values) < least:
-            found = f"{sum(values) / len(values):.3f}" if values else "unknown"
-            return f"its mean Dice is {found}, and nothing is judged below {least:g}"
+        least, found = run.full_run.mean_dice, fmean(values) if values else math.nan
+        if not found >= least:
+            return f"its mean Dice is {found:.3f}, and nothing is judged below {least:g}"
     for run in alone:
         if why_not_full(run):
             return f"{run.name}, with which it is compared, is not a full run"

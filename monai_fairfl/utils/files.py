@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from safetensors.torch import save as dump_tensors
 
-from monai_fairfl.errors import ConfigError, DiskFullError, FederationError, in_words
+from monai_fairfl.errors import ConfigError, DiskFullError, FederationError
 from monai_fairfl.utils.tensors import on_cpu
 
 logger = logging.getLogger(__name__)
@@ -159,38 +159,25 @@ def tensors_as_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
 # ---- files of torch.save, read without running what is in them
 
 
-def require_whole(path: str | Path) -> None:
-    """Refuse an archive of PyTorch whose content is not what was written.
+def load_saved(path: str | Path) -> Any:
+    """The content of a file of ``torch.save``, on the CPU: only tensors and plain values are read.
 
-    PyTorch reads such a file without a word, and its tensors are then others. An older format,
-    which is no archive, has no checksums.
+    PyTorch reads a damaged archive without a word, and its tensors are then others, so its
+    checksums are compared first. An older format, which is no archive, has none.
 
     Raises:
-        ConfigError: naming the file and what is damaged in it.
+        ConfigError: when the file is missing, damaged or something else; it names the reason.
     """
     try:
         damaged = None
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 damaged = archive.testzip()
+        if damaged is None:
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged byte leads to
-        damaged = in_words(error)
-    if damaged is not None:
-        raise ConfigError(f"{path} is damaged ({damaged}): copy it again from where it was written")
-
-
-def load_saved(path: str | Path) -> Any:
-    """The content of a file of ``torch.save``, on the CPU: only tensors and plain values are read.
-
-    Raises:
-        ConfigError: when the file is missing, damaged or something else; it names the reason.
-    """
-    require_whole(path)
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # as above
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise ConfigError(f"{path} is no whole torch.save(state_dict): {reason}") from error
+        damaged = getattr(error, "strerror", None) or type(error).__name__
+    raise ConfigError(f"{path} is no whole torch.save(state_dict) ({damaged}): copy it again")
 
 
 # ---- names

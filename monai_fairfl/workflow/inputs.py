@@ -224,17 +224,10 @@ def _check_volume(case: Case) -> None:
     Raises:
         DataError: why it cannot be segmented.
     """
-    nifti, values = image_files.read_nifti(case.image)
-    if values.ndim != 3 or values.dtype.kind not in "biuf":
-        raise DataError(f"{values.dtype} of shape {values.shape}; store one 3D volume of numbers")
-    # The network reads 32-bit numbers: what is beyond their range becomes infinite, and what is too
-    # small for them 0.
-    with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
-    if not np.isfinite(values).all() or values.min() == values.max():
-        raise DataError("values not finite as 32-bit numbers, or all the same; export it again")
-    if fault := image_files.header_fault(nifti):
-        raise DataError(f"it {fault}")
+    nifti, values = image_files.read_volume(case.image)
+    # Also of values that are too small for 32 bits.
+    if values.min() == values.max():
+        raise DataError("values all the same; export it again")
     if not image_files.is_oriented(nifti):
         case.note("no orientation stored: look at the overlay")
     if fault := image_files.forms_fault(nifti):

@@ -366,8 +366,6 @@ class ModelValues:
                 "evaluate; where it was trained so for this hospital alone, add "
                 f'--own_values "{list(refused)}"'
             )
-        if recipe.sites and not self.own_values:
-            logger.warning("%s: sites gave other values by hand: %s", model, dict(recipe.sites))
 
     def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
         """Write ``model.json`` beside a run's results: the model, its recipe, and the run's values.

@@ -21,7 +21,6 @@ from monai_fairfl.data import (
     overview,
     site_datalist,
     site_folders,
-    sites_at,
 )
 
 SIZES = {
@@ -85,14 +84,6 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
     monkeypatch.chdir(tmp_path / "folders" / "images")
     assert list(run_json(capsys, "doctor", "..")["sites"]) == ["folders"]
     assert check_cases("..")["site"] == "folders"
-
-
-def test_files_that_the_description_of_nnunet_lists_may_lie_anywhere(tmp_path: Path) -> None:
-    site = made.saml(tmp_path / "elm" / "raw").parent
-    listed = {"c": {"images": ["raw/Case00.nii.gz"], "label": "raw/Case00_segmentation.nii.gz"}}
-    (site / "dataset.json").write_text(json.dumps({"file_ending": ".nii.gz", "dataset": listed}))
-    names = [f"{site}/raw/Case00{end}.nii.gz" for end in ("", "_segmentation")]
-    assert find_cases(site) == [dict(zip(("image", "label"), names))]
 
 
 def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
@@ -161,12 +152,6 @@ def test_an_empty_folder_is_a_site_whose_data_is_missing(tmp_path: Path) -> None
     touch(tmp_path, "oak/.DS_Store", "notes/README.txt")
     with refused("oak", "no case"):
         check_cases(site_folders(tmp_path)["oak"])
-
-
-def test_images_without_masks_beside_the_folders_of_sites_are_no_site(tmp_path: Path) -> None:
-    elm = made.saml(tmp_path / "elm")
-    touch(tmp_path, "template.nii.gz")
-    assert sites_at(tmp_path) == {"elm": elm}
 
 
 HALVES = [

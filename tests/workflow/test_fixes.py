@@ -194,9 +194,9 @@ CONVERT, ONE_3D = "export it again", "store one 3D volume of numbers"
 VOLUMES: Rows = {
     "4D": (volume(np.stack([VALUES] * 2, axis=-1)), ("(12, 10, 5, 2)", ONE_3D), STORED),
     "rgb": (volume(np.zeros((6, 6, 4), [(c, "u1") for c in "RGB"])), ("u1", ONE_3D), STORED),
-    "infinite": (volume(np.where(VALUES > 150, np.nan, VALUES)), ("finite", CONVERT), STORED),
+    "infinite": (volume(np.where(VALUES > 150, np.nan, VALUES)), ("finite", "mend it"), STORED),
     "beyond": (volume(VALUES.astype(float) * 1e300), ("finite",), STORED),
-    "below": (volume(VALUES.astype(float) * 1e-300), ("all the same",), STORED),
+    "below": (volume(VALUES.astype(float) * 1e-300), ("all the same", CONVERT), STORED),
     "bit": (flipped_bit, ("CRC", "copy it again"), STORED),
     "link": (
         lambda path: path.symlink_to(path.parents[1] / "disk"),
