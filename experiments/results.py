@@ -76,6 +76,7 @@ def plan() -> str:
     return markdown([*head, "cells by processor", "client-rounds that guards touched"], rows)
 
 
+@cache
 def block(name: str) -> str:
     """Make a table, with a line that names what it was made from.
 

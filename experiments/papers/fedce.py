@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -44,16 +44,13 @@ from scipy.stats import pearsonr, spearmanr
 from study import Study
 
 from monai_fairfl import normalise
-from monai_fairfl.statistics.fairness import (
-    Interval,
-    agreement,
-    pearson,
-)
+from monai_fairfl.statistics.fairness import Agreement, Interval, agreement, pearson
 
 GENERATED = ("six_prostate", "six_fundus")
 REAL = ("prostate", "fundus")
 ALL_FOLDS = ("prostate", "prostate_other_folds")
 BySite = Mapping[str, float]
+Items = frozenset[tuple[str, float]]
 
 
 # --- Table 1: Dice
@@ -129,7 +126,7 @@ def _gain_follows(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> l
     correlation = pearson(site_means(alone), of_sites)
     gained = [of_sites[site] - mean for site, mean in site_means(alone).items()]
     distance = float(100 * np.linalg.norm(gained))
-    means = np.array(list(_redrawn(alone, found)))
+    means = _redrawn(alone, found)
     of_alone, of_found = means[..., 0], means[..., 1]
     pearsons = 100 * pearsonr(of_alone, of_found, axis=1).statistic
     distances = 100 * np.linalg.norm(of_alone - of_found, axis=1)
@@ -142,16 +139,22 @@ def _gain_follows(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> l
     ]
 
 
-def _redrawn(
-    alone: Mapping[str, BySite], found: Mapping[str, BySite]
-) -> Iterator[list[NDArray[np.float64]]]:
-    """Yield each site's two means of the same cases, drawn with replacement within sites."""
-    rng = np.random.default_rng(0)
+def _redrawn(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> NDArray[np.float64]:
+    """Each site's two means of the same cases, drawn with replacement: draw x site x 2."""
     pairs = []
     for site, scores in found.items():
         pairs.append(np.array([[alone[site][case], dice] for case, dice in scores.items()]))
-    for _ in range(DRAWS):
-        yield [pair[rng.integers(len(pair), size=len(pair))].mean(0) for pair in pairs]
+    drawn = _drawn_cases(tuple(len(pair) for pair in pairs))
+    means = [pair[of_site].mean(axis=1) for pair, of_site in zip(pairs, drawn)]
+    return np.stack(means, axis=1)
+
+
+@cache
+def _drawn_cases(numbers: tuple[int, ...]) -> list[NDArray[np.int64]]:
+    """Draw cases of sites with so many: draw x case of each site. All strategies have the same."""
+    rng = np.random.default_rng(0)
+    draws = [[rng.integers(number, size=number) for number in numbers] for _ in range(DRAWS)]
+    return [np.array(of_site) for of_site in zip(*draws)]
 
 
 # --- Tables 3 to 5: contributions beside leave-one-out by retraining
@@ -255,8 +258,15 @@ def agree(measure: str, folds: Sequence[tuple[BySite, BySite]]) -> float:
     if not any(drop > 0 for drop in lost.values()):
         return float("nan")
     # A site whose absence helps counts as 0.
-    value = float(getattr(agreement(estimated, _shares(lost)), AGREEMENTS[measure]))
+    found = _agreement(frozenset(estimated.items()), frozenset(_shares(lost).items()))
+    value = float(getattr(found, AGREEMENTS[measure]))
     return value / 100 if measure == "Pearson" else value
+
+
+@cache
+def _agreement(estimated: Items, lost: Items) -> Agreement:
+    """Of one draw of folds; three columns take a measure of it."""
+    return agreement(dict(estimated), dict(lost))
 
 
 AGREEMENTS = {"Pearson": "pearson", "Spearman": "", "Euclid": "euclidean", "cosine": "cosine"}

@@ -39,7 +39,7 @@ def wait_for(what: str, happened: Callable[[], object], seconds: float = 400) ->
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
-        time.sleep(0.2)
+        time.sleep(0.02)
 
 
 def files_of_the_project() -> list[Path]:

@@ -23,6 +23,9 @@ PAGES = [
     *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("bundles/*/docs/README.md")),
 ]
 
+FEW = 'pelvis.write_sites("hospitals", pelvis.DEMO_SITES, size=(48, 48, 8), cases=4)'
+"""In place of the demo's hospitals, which have more cases."""
+
 MARKED = re.compile(r"^<!-- not run:(.*?)-->$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(
     r"(?:^<!-- not run:(?P<reason>[^>]*?)-->\n\n)?"

@@ -48,7 +48,7 @@ for room in OURS:
         import_module(module.name)
 import_module("helpers.warm_python")
 
-# As in the tests' own process: see ``tests/conftest.py``.
+# As in the tests' own process: see ``conftest.py``.
 os.fsync = lambda descriptor: None
 ComponentLocator._find_classes_or_functions = searched_once  # type: ignore[method-assign]
 # The names that are there already; a fork adds those of modules that it loads.

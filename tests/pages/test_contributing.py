@@ -48,7 +48,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("monai_fairfl", "tests", "docs"):
         leave_out = shutil.ignore_patterns("__pycache__", "images")
         shutil.copytree(CHECKOUT / folder, copy / folder, ignore=leave_out)
-    for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml"):
+    for name in ("README.md", "CONTRIBUTING.md", "conftest.py", "pyproject.toml"):
         shutil.copy(CHECKOUT / name, copy / name)
     (copy / "bundles").symlink_to(CHECKOUT / "bundles")
     return copy

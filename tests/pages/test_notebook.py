@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
+from helpers.page_blocks import FEW
 
 NOTEBOOK = CHECKOUT / "docs" / "examples" / "first_federation.ipynb"
 
@@ -19,7 +20,8 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     for written, tiny in {
-        '"hospitals")': '"hospitals", size=(48, 48, 8))',
+        "import write_demo": "import pelvis",
+        'write_demo("hospitals")': FEW,
         "ROUNDS = 12": "ROUNDS = 1",
         "local_epochs=4": "local_epochs=1, jobs=1",
         '"size": [64, 64], "channels": [8, 16, 32]': '"size": [32, 32], "channels": [4, 8, 8]',

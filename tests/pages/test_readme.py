@@ -13,6 +13,7 @@ from pathlib import Path
 
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
+from helpers.page_blocks import FEW
 
 sys.path.append(str(CHECKOUT / "experiments"))
 
@@ -74,7 +75,8 @@ def test_every_other_number_is_of_the_demo() -> None:
 def test_the_python_prints_contributions_and_writes_a_report(tmp_path: Path) -> None:
     code = python_of_readme()
     for printed, tiny in {
-        '"hospitals")': '"hospitals", size=(48, 48, 8))',
+        "import write_demo": "import pelvis",
+        'write_demo("hospitals")': FEW,
         "rounds=20": "rounds=1",
         "local_epochs=4": "local_epochs=1, jobs=1",
         "[64, 64]": "[32, 32]",
