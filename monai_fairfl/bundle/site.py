@@ -128,14 +128,12 @@ def bundle_client(
     if "dataset_dir" in keys:
         arguments["dataset_dir"] = configuration.data_folder_of(keys, dataset_dir)
     arguments.update(chosen.overrides)
-    evaluation = evaluation_files(root)
     return FairMonaiAlgo(
         str(root),
         folder / "state",
         alone=chosen.alone or None,
         local_epochs=chosen.local_epochs,
         config_train_filename=list(chosen.config),
-        config_evaluate_filename=[*chosen.config, *evaluation] if evaluation else None,
         train_kwargs=arguments,
         eval_kwargs=arguments,
     )

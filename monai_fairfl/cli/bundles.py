@@ -45,7 +45,7 @@ def _adopt(args: argparse.Namespace) -> Answer:
     """Prepare a bundle, and try two rounds of one step with two sites."""
     root = Path(args.data or "").absolute()
     sites = [folder.name for folder in folders_in(root)] if args.data else []
-    adoption = adopt_bundle(Path(args.name), args.out, args.data_key, args.replace)
+    adoption = adopt_bundle(Path(args.name), args.out)
     bundle = Path(adoption["bundle"])
     say(f"{bundle}: wrote {', '.join(adoption['written'])}")
     say(f"- changed (docs/adopt.md says why): {', '.join(adoption['changed'])}")

@@ -17,8 +17,13 @@ from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.trainings import RunsDisplay
 from monai_fairfl.cli.answers import LOG, Answer, out_folder
 from monai_fairfl.cli.choosing import chosen_bundle
-from monai_fairfl.cli.options import keys_given
-from monai_fairfl.cli.running import chosen_files, keys_in, output_into, text_of_report
+from monai_fairfl.cli.running import (
+    chosen_files,
+    given_keys,
+    keys_in,
+    output_into,
+    text_of_report,
+)
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run.checkpoint import SCHEDULE, Schedule
 from monai_fairfl.strategies.registry import strategy_of
@@ -45,15 +50,9 @@ def _job_arguments(args: argparse.Namespace, root: Path, **keys: Any) -> dict[st
         ConfigError: when there is no such recipe, or the file is none.
     """
     files = chosen_files(args, root)
-    own = keys_in([files.pop()]) if args.settings is not None else {}
-    of_bundle = keys_in(files)
-    given = keys_given(args)
-    keys |= {name: of_bundle[name] for name in OF_A_RECIPE if of_bundle.get(name)} | own | given
-    overrides: dict[str, Any] = {}
-    for part in (of_bundle, own, given):
-        overrides |= part.get("overrides") or {}
-    if overrides:
-        keys["overrides"] = overrides
+    own = keys_in(files[-1:]) if args.settings is not None else {}
+    known = {name: value for name, value in keys_in(files).items() if name in OF_A_RECIPE}
+    keys |= own | known | given_keys(args, files)
     keys |= {name: vars(args)[name] for name in OPTIONS if vars(args).get(name)}
     return {NAMES_OF_A_JOB.get(name, name): value for name, value in keys.items()}
 

@@ -344,8 +344,6 @@ def bundle(command: argparse.ArgumentParser) -> None:
     option("name", metavar="BUNDLE", nargs="?", help="its name; to adopt, its folder")
     option("--out", metavar="DIR", type=Path, help="new folder (default: adopt changes BUNDLE)")
     option("--data", metavar="DATA", help="one folder per hospital, for a trial run of two of them")
-    option("--data-key", metavar="KEY", default="dataset_dir", help="of the folder of its images")
-    add(command, replace="replace the files of an earlier adoption")
 
 
 def export(command: argparse.ArgumentParser) -> None:

@@ -126,7 +126,7 @@ def endless() -> bytes:
 
 
 HOSTILE: dict[str, tuple[Tamper, str]] = {
-    "empty": (lambda content: content.clear(), "another app"),
+    "empty": (lambda content: content.clear(), "fairfl"),
     "nested": (with_text(lambda text: '{"a":' * 100_000), "nested"),
     "damaged": (with_arrays(Array("float32", (2,), "safetensors", b"x" * 99)), "cannot be read"),
     "endless": (with_arrays(Array("float32", (0,), "safetensors", endless())), "cannot be read"),

@@ -69,10 +69,6 @@ class JobSiteSettings(SiteSettings):
         super().__post_init__()
         for name in self.groups:
             safe_name(name, "groups: the name")
-        try:
-            torch.device(self.device or "cpu")
-        except RuntimeError as error:
-            raise ConfigError(f"device must be one of torch, got {self.device!r}") from error
 
     @classmethod
     def merged(

@@ -142,11 +142,6 @@ class FairFLAggregator(ModelAggregator):
             FederationError: when no result of the round can be used, or their average is not
                 finite; it names the reason for each.
         """
-        if not self._sent:
-            raise FederationError(
-                "the model that the clients were sent is not known here: use this aggregator in "
-                "NVFlare's FedAvgRecipe, whose workflow shows it the model"
-            )
         history = self._run()
         if self.strategy.rewards:
             raise self._needs_more("a model of its own for every client")
@@ -326,6 +321,6 @@ class FairFLAggregator(ModelAggregator):
 def _number(value: Any) -> float:
     """Return a metric as a number, NaN where it is none."""
     try:
-        return float(value) if not isinstance(value, str) else math.nan
-    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return float(value)
+    except Exception:  # whatever a class of its own raises
         return math.nan

@@ -84,16 +84,14 @@ def packed_of(content: RecordDict) -> Packed:
     """Return the request or reply that Flower has brought.
 
     Raises:
-        Exception: several kinds; a ValueError when it is not of this package.
+        Exception: several kinds; a KeyError when it is not of this package.
     """
-    record = content.get(PLAIN)
-    if not isinstance(record, ConfigRecord):
-        raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
+    plain = object_of_json(str(content.config_records[PLAIN]["json"]))
     tensors = {}
     for name in ("model", "buffers"):
         if name in content:
             tensors[name] = load(content.array_records[name][TENSORS].data)
-    return object_of_json(str(record["json"])), tensors
+    return plain, tensors
 
 
 # --- the server

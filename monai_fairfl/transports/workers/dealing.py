@@ -19,33 +19,11 @@ from typing import Any
 from monai_fairfl.errors import in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.server.progress import shown_by
-from monai_fairfl.transports.in_process import Client, Clients
+from monai_fairfl.transports.in_process import Client, InProcess
 from monai_fairfl.transports.workers.process import Worker, news, say
 from monai_fairfl.utils.terminal import stopping_on_signals
 
 # --- the clients of a federation
-
-
-def dealt_out(sizes: Mapping[str, float], workers: int) -> dict[str, int]:
-    """client -> number of its worker, so that all workers have about as much to do.
-
-    The largest client comes first, each to the worker with the least so far (Graham's rule of the
-    longest processing time: at most a third above the best possible, SIAM J. Appl. Math. 17, 1969).
-
-    Args:
-        sizes: client -> how much it has to do, in any unit.
-        workers: number of workers, from 1.
-
-    >>> dealt_out({"ash": 4, "elm": 9, "fir": 6, "oak": 7}, workers=2)
-    {'elm': 0, 'oak': 1, 'fir': 1, 'ash': 0}
-    """
-    work = [0.0] * workers
-    places = {}
-    for client in sorted(sizes, key=lambda name: (-sizes[name], name)):
-        least = work.index(min(work))
-        work[least] += sizes[client]
-        places[client] = least
-    return places
 
 
 class WorkerClients:
@@ -60,7 +38,7 @@ class WorkerClients:
     Args:
         clients: name -> a function that makes the client. It must be one that can be pickled, such
             as a ``functools.partial`` of a function of a module and plain values.
-        places: client -> number of its worker, see :func:`dealt_out`.
+        places: client -> number of its worker.
 
     >>> from functools import partial
     >>> from monai_fairfl.client import FairMonaiAlgo
@@ -99,9 +77,7 @@ class WorkerClients:
                 for worker, kind, value in news(asked):
                     request = asked.pop(worker)
                     if kind == "ended":
-                        value = request.reply(
-                            error=f"{value}; another one answers its next request"
-                        )
+                        value = request.reply(error=f"{value}; another answers its next request")
                     elif kind == "raised":
                         # A reply that cannot be sent is a fault of its client alone.
                         value = request.reply(error=in_words(value))
@@ -133,7 +109,7 @@ class WorkerClients:
 
 # In a worker process:
 
-_clients = Clients()
+_clients = InProcess({})
 
 
 def _answer(make: Callable[[], Client], request: Request) -> Reply:
