@@ -117,7 +117,9 @@ def _own_settings(root: Path) -> Finding:
     try:
         site = Site(root.name, root, job={})
         settings = site.settings()
-        images = site.images(settings, site.bundle_root(settings) if settings.bundle else root)
+        if settings.bundle:
+            site.bundle_root(settings)
+        images = site.images(settings)
     except (FairFLError, TypeError, ValueError) as error:
         return Finding(what, WRONG, f"{SITE_FILE}: {error}")
     if not images.exists():

@@ -171,7 +171,7 @@ def train(command: argparse.ArgumentParser) -> None:
 
     examples:
       monai-fairfl train hospitals              # as the bundle was measured
-      monai-fairfl train hospitals --strategy "FedCE('sum')" --adapt
+      monai-fairfl train hospitals --strategy "FedCE('sum')" --adapt-epochs 10
       monai-fairfl train hospitals --recipe light
       monai-fairfl train hospitals --quick      # a first look, in minutes
       monai-fairfl train hospitals --quick --engine flare --strategy FedCE --out flare
@@ -180,12 +180,9 @@ def train(command: argparse.ArgumentParser) -> None:
     add(command, "folder")
     what = "such as \"FedCE('sum')\", or your own (default: FedAvg)"
     option("--strategy", nargs="+", default=[], help=what)
-    what = "the last mile: most epochs (default: 10) of each hospital's own at the end"
-    how: dict[str, Any] = {"nargs": "?", "const": 10, "default": argparse.SUPPRESS, "help": what}
-    option("--adapt", dest="adapt_epochs", type=int, metavar="EPOCHS", **how)
     option("--engine", choices=("local", "flare", "flower"), default="local", help="its simulator")
     add(command, "--bundle", "--out", "--verbose")
-    add_keys(command, "seed", "record_updates")
+    add_keys(command, "seed", "record_updates", "adapt_epochs")
 
 
 def compare(command: argparse.ArgumentParser) -> None:

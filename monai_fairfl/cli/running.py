@@ -41,7 +41,7 @@ def run_line(
 
     Args:
         files: of the configuration, merged in this order.
-        keys: key -> value that replaces one of the configuration.
+        keys: key -> value that replaces one of the configuration; a path is its text.
         log: gets what is printed and logged; what it holds already stays.
         verbose: everything is shown instead of being written there.
 
@@ -52,6 +52,7 @@ def run_line(
     """
     import monai.bundle
 
+    keys = {name: str(key) if isinstance(key, Path) else key for name, key in keys.items()}
     words = ["python", "-m", "monai.bundle", "run"]
     for name, value in {"config_file": files[0] if len(files) == 1 else files, **keys}.items():
         words += [f"--{name}", str(value)]

@@ -42,7 +42,7 @@ def _line_of(args: argparse.Namespace, **keys: Any) -> tuple[list[str], dict[str
         given["strategies"] = args.strategy
     out = out_folder(args.out, f"{args.command.strip('_')}-{root.name}")
     say("Every file is read before the first round ...")
-    places = {"bundle_root": str(bundle), "sites_root": str(root), "run_dir": str(out)}
+    places = {"bundle_root": bundle, "sites_root": root, "run_dir": out}
     return files, {**places, "resume": True, **given}
 
 
@@ -58,7 +58,7 @@ def train(args: argparse.Namespace) -> Answer:
     if args.engine != "local":
         return simulate(args)
     files, keys = _line_of(args)
-    run_dir = Path(keys["run_dir"])
+    run_dir: Path = keys["run_dir"]
     run_line(files, keys, run_dir / LOG, args.verbose)
     models, stopped = {}, []
     for run in find_runs([run_dir]):
@@ -85,7 +85,7 @@ try_ = train
 def compare(args: argparse.Namespace) -> Answer:
     """Carry out ``compare``."""
     files, keys = _line_of(args, seeds=[0])
-    out = Path(keys["run_dir"])
+    out: Path = keys["run_dir"]
     code, failed = 0, ""
     try:
         run_line(files, keys, out / LOG, args.verbose)

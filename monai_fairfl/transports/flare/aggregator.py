@@ -104,7 +104,7 @@ class FairFLAggregator(ModelAggregator):
         self.federation = {**OF_SCRIPTS, **(federation or {})}
         self.federation["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation["ranges"]}
         self.federation["guards"] = config_of_shipped(self.federation.get("guards"))
-        self.parts = strategy.exchanged if strategy.exchanged != Parts() else None
+        self.parts = strategy.exchanged
 
         # What the clients were sent, and its tensors; their results.
         self._task: Any = None

@@ -37,13 +37,8 @@ from safetensors.torch import load
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import HOME, folder_of_run, run_job
-from monai_fairfl.transports.engines.making_jobs import (
-    job_of,
-    simulated_sites,
-    simulation,
-    start_of,
-)
-from monai_fairfl.transports.engines.site import Site
+from monai_fairfl.transports.engines.making_jobs import job_of, simulation, start_of
+from monai_fairfl.transports.engines.site import Site, simulated_sites
 from monai_fairfl.transports.engines.wire import Packed, packed_reply, packed_request, reply_from
 from monai_fairfl.transports.flower.job import job_of_config, run_config, site_settings
 from monai_fairfl.utils.files import safe_name, tensors_as_bytes
