@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -118,15 +118,9 @@ def simulate(args: argparse.Namespace) -> Answer:
     args.strategy = args.strategy and args.strategy[0]
     arguments = _job_arguments(args, bundle, strategy="FedAvg", bundle=args.bundle or bundle.name)
     sites = arguments.pop("site_names", None)
-    if args.engine == "flare":
-        from monai_fairfl.transports.flare.recipe import simulate_job
-
-        start = partial(simulate_job, out, root, sites)
-    else:
-        from monai_fairfl.transports.flower.apps import simulate_job as simulate_app
-
-        start = partial(simulate_app, out, root, sites, arguments.pop("jobs", None))
+    module = {"flare": "flare.recipe", "flower": "flower.apps"}[args.engine]
+    start = import_module(f"monai_fairfl.transports.{module}").simulate_job
     with output_into(out / LOG, args.verbose), _progress(out, arguments["num_rounds"]):
-        run = start(**arguments)
+        run = start(out, root, sites, **arguments)
     data = {"run": str(run), "report": str(run / "report.html")}
     return Answer(data, f"Run: {run}\n{text_of_report(run)}")

@@ -24,6 +24,7 @@ from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 from helpers.flower_grid import Answer, App, Nodes, own_files  # noqa: E402
 
 from monai_fairfl import Reply, Request  # noqa: E402
+from monai_fairfl.transports.engines.job import Job  # noqa: E402
 from monai_fairfl.transports.flower import FlowerTransport, export_app  # noqa: E402
 
 Tamper = Callable[[RecordDict], Any]
@@ -37,7 +38,7 @@ def asked_of(*sites: str) -> list[Request]:
 def exchange(nodes: Nodes, names: Mapping[str, int], *absent: str) -> dict[str, Reply]:
     """Site -> its reply."""
     with nodes.answering():
-        transport = FlowerTransport(nodes.grid, lambda: names, 2)
+        transport = FlowerTransport(nodes.grid, lambda: names, Job("a"))
         return {reply.client: reply for reply in transport.ask(asked_of(*names, *absent))}
 
 
@@ -179,7 +180,7 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
         return Message(Error(1, "prompt"), reply_to=message)
 
     names = {"alder": nodes.connect(prompt), "birch": nodes.connect(lambda message: None)}
-    transport = FlowerTransport(nodes.grid, lambda: names, 2)
+    transport = FlowerTransport(nodes.grid, lambda: names, Job("a"))
     with nodes.answering():
         [reply] = transport.ask(asked_of(*names), timeout=5)
     assert reply.client == "alder" and "prompt" in str(reply.error)
@@ -187,8 +188,8 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
 
 def test_sites_are_waited_for_until_they_are_as_many_as_the_run_needs() -> None:
     names = {"alder": 1}
-    transport = FlowerTransport(Nodes().grid, lambda: names, 2, min_clients=2, wait=60)
+    transport = FlowerTransport(Nodes().grid, lambda: names, Job("a", min_clients=2, timeout=60))
     threading.Timer(0.5, names.__setitem__, ("birch", 2)).start()
     assert list(transport.clients) == ["alder", "birch"]
-    few = FlowerTransport(Nodes().grid, lambda: names, 2, min_clients=3, wait=0.5)
+    few = FlowerTransport(Nodes().grid, lambda: names, Job("a", min_clients=3, timeout=0.5))
     assert list(few.clients) == ["alder", "birch"]

@@ -159,8 +159,7 @@ there. An exception ends all work: what concerns one piece alone is returned.
 
 def carry_out(
     pieces: Mapping[str, Work],
-    jobs: int = 1,
-    devices: Sequence[str] = (),
+    all_of: Turn = Turn(),
     rounds_done: Callable[[str, int], None] | None = None,
     ended: Callable[[str, Any], None] = lambda title, result: None,
 ) -> bool:
@@ -173,8 +172,7 @@ def carry_out(
 
     Args:
         pieces: title -> a piece of work.
-        jobs: processes that work at a time.
-        devices: of these, in their order; none where nobody deals them out.
+        all_of: processes that work at a time, and their devices.
         rounds_done: is called with the title of a piece when a federation of it begins or goes on,
             and after each round, with the number of its rounds; ``None``: each shows itself.
         ended: is called with the title of a piece that has ended, and what it returned, or a
@@ -196,38 +194,37 @@ def carry_out(
     stop = Event()
     titles = list(pieces)
     beside = 1
-    if jobs > 1 and len(titles) > 1:
+    if all_of.jobs > 1 and len(titles) > 1:
         with suppress(Exception):  # pickle raises several kinds
-            beside = 1 if b"__main__" in pickle.dumps(dict(pieces)) else jobs
+            beside = 1 if b"__main__" in pickle.dumps(dict(pieces)) else all_of.jobs
     full = len(titles) - len(titles) % beside
     with stopping_on_signals(stop.set):
         for wave in (titles[:full], titles[full:]):
             if beside > 1 and len(wave) > 1:
                 apart = {title: pieces[title] for title in wave}
-                _do_apart(apart, jobs, devices, stop, rounds_done, ended)
+                _do_apart(apart, all_of, stop, rounds_done, ended)
                 continue
             for title in wave:
                 if stop.is_set():
                     break
                 with shown_by(partial(rounds_done, title)) if rounds_done else nullcontext():
-                    result = pieces[title](Turn(jobs, devices))
+                    result = pieces[title](all_of)
                 ended(title, result)
     return stop.is_set()
 
 
 def _do_apart(
     pieces: Mapping[str, Work],
-    jobs: int,
-    devices: Sequence[str],
+    all_of: Turn,
     stop: Event,
     rounds_done: Callable[[str, int], None] | None,
     ended: Callable[[str, Any], None],
 ) -> None:
     """Do pieces of work in worker processes, each with an equal share of all processes."""
-    share = max(1, jobs // len(pieces))
+    share = max(1, all_of.jobs // len(pieces))
     free = []
-    for first in range(0, jobs - share + 1, share):
-        free.append(Turn(share, devices[first : first + share]))
+    for first in range(0, all_of.jobs - share + 1, share):
+        free.append(Turn(share, all_of.devices[first : first + share]))
     waiting = list(pieces)
     running: dict[Worker, tuple[str, Turn]] = {}
     try:
