@@ -365,11 +365,6 @@ class FairMonaiAlgo(MonaiAlgo):
             entering = {name: sent[name] + change for name, change in update.items()}
             state["local"] = self.spec.with_aliases({**local, **entering})
         self.states.save(request.run, request.round, state)
-        # A label with other channels than the output has indices of classes: it says nothing. Empty
-        # also where every channel is labelled, as at most sites.
-        labelled = counts.labelled
-        if all(labelled) or len(labelled) != self.spec.classes(local):
-            labelled = ()
         return request.reply(
             update,
             num_samples=round(counts.images / task.epochs),
@@ -378,7 +373,8 @@ class FairMonaiAlgo(MonaiAlgo):
             digest=digest_of({**update, **buffers}),
             num_cases=self._num_cases,
             num_steps=counts.steps,
-            labelled=labelled,
+            # Empty: every channel is labelled, as at most sites.
+            labelled=() if all(counts.labelled) else counts.labelled,
             precision=getattr(self.trainer.inferer, "precision", ""),
         )
 

@@ -75,7 +75,8 @@ class TrainLoss(Detachable):
 
     It also counts images and optimizer steps, and records for each channel of the label whether any
     image labels it: a channel below 0 is one that this site does not label
-    (:class:`~monai_fairfl.losses.LabelledLoss`).
+    (:class:`~monai_fairfl.losses.LabelledLoss`). A label with other channels than the prediction
+    has indices of classes, from which this cannot be read.
 
     No number is read while the training runs, so that a GPU never waits for the processor's next
     step: the losses stay where they are until somebody asks for one of the sums.
@@ -149,9 +150,17 @@ class TrainLoss(Detachable):
         self.steps += batch % batches_per_step == 0 or batch == epoch_length
 
         label = output.get(CommonKeys.LABEL)
+        predicted = output.get(CommonKeys.PRED)
+        # With deep supervision there are several predictions: a list, the finest first, or one
+        # tensor (B, S, C, ...).
+        if isinstance(predicted, (list, tuple)):
+            predicted = predicted[0]
         if isinstance(label, torch.Tensor) and label.ndim > 2:
-            labelled = labelled_channels(convert_to_tensor(label, track_meta=False)).any(0)
-            self._labelled = labelled if self._labelled is None else self._labelled | labelled
+            shape = tuple(getattr(predicted, "shape", ()))
+            axis = 2 if len(shape) == label.ndim + 1 else 1
+            if tuple(label.shape[1:2]) == shape[axis : axis + 1]:
+                labelled = labelled_channels(convert_to_tensor(label, track_meta=False)).any(0)
+                self._labelled = labelled if self._labelled is None else self._labelled | labelled
 
     def _publish(self, engine: Engine) -> None:
         if self.board is not None and self.value is not None:
