@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,10 +25,14 @@ from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 from helpers.flower_grid import Answer, App, Nodes, own_files  # noqa: E402
 
 from monai_fairfl import Reply, Request  # noqa: E402
-from monai_fairfl.transports.engines.job import Job  # noqa: E402
 from monai_fairfl.transports.flower import FlowerTransport, export_app  # noqa: E402
 
 Tamper = Callable[[RecordDict], Any]
+
+
+def job_of(**given: Any) -> Any:
+    """What a transport needs to know of a job."""
+    return SimpleNamespace(**{"num_rounds": 2, "min_clients": 1, "timeout": 0.0, **given})
 
 
 def asked_of(*sites: str) -> list[Request]:
@@ -38,7 +43,7 @@ def asked_of(*sites: str) -> list[Request]:
 def exchange(nodes: Nodes, names: Mapping[str, int], *absent: str) -> dict[str, Reply]:
     """Site -> its reply."""
     with nodes.answering():
-        transport = FlowerTransport(nodes.grid, lambda: names, Job("a"))
+        transport = FlowerTransport(nodes.grid, lambda: names, job_of())
         return {reply.client: reply for reply in transport.ask(asked_of(*names, *absent))}
 
 
@@ -180,7 +185,7 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
         return Message(Error(1, "prompt"), reply_to=message)
 
     names = {"alder": nodes.connect(prompt), "birch": nodes.connect(lambda message: None)}
-    transport = FlowerTransport(nodes.grid, lambda: names, Job("a"))
+    transport = FlowerTransport(nodes.grid, lambda: names, job_of())
     with nodes.answering():
         [reply] = transport.ask(asked_of(*names), timeout=5)
     assert reply.client == "alder" and "prompt" in str(reply.error)
@@ -188,8 +193,8 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
 
 def test_sites_are_waited_for_until_they_are_as_many_as_the_run_needs() -> None:
     names = {"alder": 1}
-    transport = FlowerTransport(Nodes().grid, lambda: names, Job("a", min_clients=2, timeout=60))
+    transport = FlowerTransport(Nodes().grid, lambda: names, job_of(min_clients=2, timeout=60))
     threading.Timer(0.5, names.__setitem__, ("birch", 2)).start()
     assert list(transport.clients) == ["alder", "birch"]
-    few = FlowerTransport(Nodes().grid, lambda: names, Job("a", min_clients=3, timeout=0.5))
+    few = FlowerTransport(Nodes().grid, lambda: names, job_of(min_clients=3, timeout=0.5))
     assert list(few.clients) == ["alder", "birch"]
