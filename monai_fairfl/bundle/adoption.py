@@ -66,12 +66,7 @@ RECIPE = {
 }
 
 
-def adopt_bundle(
-    bundle: Path,
-    out: Path | None = None,
-    data_key: str = "dataset_dir",
-    replace: bool = False,
-) -> dict[str, Any]:
+def adopt_bundle(bundle: Path, out: Path | None = None) -> dict[str, Any]:
     """Make a bundle of others federate.
 
     The bundle's own files stay as they are: an overlay comes after its training configuration, and
@@ -82,16 +77,13 @@ def adopt_bundle(
             ``train.yaml``.
         out: a new folder for a copy of the bundle, which is adopted instead; ``None``: the files go
             into the bundle.
-        data_key: the bundle's key of the folder of its images.
-        replace: whether files of an earlier adoption may be replaced.
 
     Returns:
         ``bundle``, the adopted one; ``written``, files relative to it; and ``changed``, keys of the
         training configuration that are new, or have another value.
 
     Raises:
-        ConfigError: the bundle cannot be adopted, which the text explains; or files are there
-            already that would have to be replaced.
+        ConfigError: the bundle cannot be adopted, which the text explains; or it was already.
 
     >>> adopt_bundle(Path("/nowhere"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -109,7 +101,7 @@ def adopt_bundle(
     for engine, kind in ENGINES.items():
         if _kind(training.parser.get(engine)) != kind:
             raise ConfigError(f"{train_file} has no {kind} at {engine}: move yours there")
-    _adopt_cases(training, train_file, data_key)
+    _adopt_cases(training, train_file)
     _adopt_engines(training)
 
     # As many epochs as the bundle trains; a schedule that is written by its own key follows them.
@@ -158,9 +150,8 @@ def adopt_bundle(
         str(configuration.FEDERATE): federate_config(own),
     }
     target = root if out is None else out.absolute()
-    present = [name for name in written if (target / name).exists()]
-    if present and not replace:
-        raise ConfigError(f"{target} has {', '.join(present)} already: --replace replaces them")
+    if present := [name for name in written if (target / name).exists()]:
+        raise ConfigError(f"{target} has {', '.join(present)} already: remove them, or name --out")
     if out is not None:
         copy_bundle(root, target)
     for name, content in written.items():
@@ -213,13 +204,10 @@ def _kind(section: Any) -> str:
     return str(target).rpartition(".")[2]
 
 
-def _adopt_cases(draft: _Overlay, file: Path, data_key: str) -> None:
+def _adopt_cases(draft: _Overlay, file: Path) -> None:
     """Let each site split its own cases into training, validation and test cases."""
-    if data_key not in draft.parser:
-        raise ConfigError(f"{file} has no key {data_key}: name the images' folder by --data-key")
-    if data_key != "dataset_dir":
-        draft.put("dataset_dir", draft.parser[data_key])
-        draft.put(data_key, "@dataset_dir")
+    if "dataset_dir" not in draft.parser:
+        raise ConfigError(f"{file} has no key dataset_dir: name the images' folder so")
     for name, folder in FOLDERS.items():
         draft.default(name, f"$@bundle_root + '/{folder}'")
     draft.put("datalist_file", "$@ckpt_dir + '/datalist.json'")

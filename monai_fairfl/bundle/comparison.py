@@ -99,18 +99,19 @@ class Comparison:
             raise ConfigError("a comparison needs two strategies or more: give --strategy others")
         if settings.valuations:
             raise ConfigError("valuations are of one run: leave them out, or seeds and folds")
-        if settings.folds is not None and not evaluation_files(settings.bundle_root):
-            raise ConfigError("folds test every case, and the bundle has no configs/evaluate.json")
-        for place, given in {"overrides": settings.overrides, **settings.sites}.items():
-            for name in ("split_folds", "split_fold", "datalist_file"):
-                if name in given and settings.folds is not None:
-                    raise ConfigError(f"{place}: {name} is set by the comparison: leave it out")
+        folds: Sequence[int | None] = [None]
+        if settings.folds is not None:
+            folds = range(settings.folds)
+            if not evaluation_files(settings.bundle_root):
+                raise ConfigError("folds test every case: the bundle needs a configs/evaluate.json")
+            for place, given in {"overrides": settings.overrides, **settings.sites}.items():
+                if own := given.keys() & {"split_folds", "split_fold", "datalist_file"}:
+                    raise ConfigError(f"{place}: the comparison sets {sorted(own)}: leave it out")
 
         # The strategy whose models are candidates of the last mile of all others.
         self.alone = ""
         if federation.trained_alone is not None and settings.trained_alone is None:
             self.alone = federation.trained_alone.parent.name
-        folds: Sequence[int | None] = [None] if settings.folds is None else range(settings.folds)
         # Seed by seed and fold by fold all strategies: what is finished early can be compared.
         product = itertools.product(seeds, folds, federation.names)
         self.cells = [Cell(self.out, name, seed, fold) for seed, fold, name in product]

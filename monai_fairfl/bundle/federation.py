@@ -8,7 +8,6 @@ import copy
 import hashlib
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -41,7 +40,7 @@ from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies import FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.transports.workers import Turn, WorkerClients, dealt_out, prepare
+from monai_fairfl.transports.workers import Turn, WorkerClients, prepare
 from monai_fairfl.utils.arguments import check_value, marked
 from monai_fairfl.utils.devices import require_device, torch_threads
 from monai_fairfl.utils.files import write_atomically
@@ -282,8 +281,10 @@ class BundleFederation(Observer):
             found, refused = checks.check_sites(self.sites, calls, settings.sites_root)
             for name, summary in found.items():
                 self.digests[name] = [case.digest for case in summary.sound]
-                folder = Path(os.path.abspath(summary.folder))
-                own = {p: why for p, why in refused.items() if Path(p).is_relative_to(folder)}
+                own = {}
+                for path, why in refused.items():
+                    if Path(path).is_relative_to(summary.folder):
+                        own[path] = why
                 seen = [case.label.seen for case in summary.sound if case.label.seen < LEAST_SEEN]
                 notes = notes_on_parts(summary, self.listed[name]())
                 for note in notes:
@@ -308,20 +309,21 @@ class BundleFederation(Observer):
 
     # ---- sites
 
-    def transport(self, folder: Path, names: Sequence[str], jobs: Jobs) -> Transport:
+    def transport(self, folder: Path, names: Sequence[str], turn: Turn) -> Transport:
         """Reaches the clients of some sites: in this process, or in several.
 
         Args:
             folder: of the run.
             names: of the sites.
-            jobs: processes and devices.
+            turn: processes and devices; without devices those of all runs.
         """
-        number = jobs.workers(len(names))
-        # How much a site has to do, roughly.
-        files = {name: 1 + sum(1 for _ in self.sites[name].rglob("*")) for name in names}
-        places = dealt_out(files, number)
+        number = min(turn.jobs, len(names))
+        # Those with most files first, so that all workers have about as much to do.
+        files = {name: sum(1 for _ in self.sites[name].rglob("*")) for name in names}
+        largest = sorted(names, key=lambda name: -files[name])
+        places = {name: place % number for place, name in enumerate(largest)}
         models = self.trained_alone
-        clients, devices = {}, jobs.devices
+        clients, devices = {}, turn.devices or self.jobs.devices
         for name in names:
             given = {**vars(self.of_sites[name]), "device": devices[places[name] % len(devices)]}
             # A site whose file is not there says so when it looks for it.
@@ -362,12 +364,11 @@ class BundleFederation(Observer):
             changes: arguments of the federation in place of those of the runs.
         """
         folder = folder or self.folders[strategy.name]
-        jobs = Jobs(turn.jobs, turn.devices or self.jobs.devices, self.settings.threads)
         arguments = {"guards": self.guards, "recipe": self.recipe, "observer": self}
         arguments |= self.settings.keywords()
         federation = Federation(
             strategy,
-            self.transport(folder, sites or [*self.sites], jobs),
+            self.transport(folder, sites or [*self.sites], turn),
             initial=self.initial,
             run_dir=folder,
             **{**arguments, **changes},
@@ -394,7 +395,8 @@ class BundleFederation(Observer):
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         with quiet(), torch_threads(settings.threads):
             for history in histories:
-                transport = self.transport(history.run_dir, names, self.jobs)
+                turn = Turn(self.jobs.workers(len(names)))
+                transport = self.transport(history.run_dir, names, turn)
                 facts = Facts(records=history.records)
                 panel = Panel(transport, names, expected=settings.expected, facts=facts)
                 run = FinishedRun(

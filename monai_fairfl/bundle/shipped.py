@@ -42,10 +42,9 @@ def find_bundle(name: str) -> Path:
     ...
     monai_fairfl.errors.ConfigError: no shipped bundle has the name 'prostat': there ...
     """
-    root = HOME / name
-    if not (root / "configs" / "metadata.json").is_file():
+    if name not in bundle_names():
         raise ConfigError(f"no shipped bundle has the name {name!r}: there are {bundle_names()}")
-    return root
+    return HOME / name
 
 
 def locate_bundle(bundle: str) -> Path:

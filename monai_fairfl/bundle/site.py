@@ -62,9 +62,8 @@ def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
     evaluation = evaluation_files(root)
     if not evaluation:
         return ("score",)
-    has_train = [file for file in TRAIN if (root / file).exists()]
-    has_hd95 = HD95 in configuration.train_config(root, {}, [*has_train, *evaluation])
-    return ("score", "test_score", *(["test_hd95"] if has_hd95 else []))
+    has_hd95 = HD95 in configuration.read_configs(root, [*TRAIN, *evaluation])
+    return ("score", "test_score", *["test_hd95"] * has_hd95)
 
 
 def bundle_client(
@@ -128,14 +127,12 @@ def bundle_client(
     if "dataset_dir" in keys:
         arguments["dataset_dir"] = configuration.data_folder_of(keys, dataset_dir)
     arguments.update(chosen.overrides)
-    evaluation = evaluation_files(root)
     return FairMonaiAlgo(
         str(root),
         folder / "state",
         alone=chosen.alone or None,
         local_epochs=chosen.local_epochs,
         config_train_filename=list(chosen.config),
-        config_evaluate_filename=[*chosen.config, *evaluation] if evaluation else None,
         train_kwargs=arguments,
         eval_kwargs=arguments,
     )

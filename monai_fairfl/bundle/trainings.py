@@ -167,7 +167,6 @@ def deal_out(
     jobs: Jobs,
     most: int,
     done: Collection[str] = (),
-    apart: bool = False,
 ) -> tuple[dict[str, Any], dict[str, str], bool]:
     """Do all trainings, in their order as far as several are not done at a time, and show them.
 
@@ -179,7 +178,6 @@ def deal_out(
         jobs: processes that work at a time, and their devices; the numbers are the same.
         most: processes that a training may use.
         done: titles of those that are done before.
-        apart: whether a single one is treated as several are.
 
     Returns:
         Title -> result of those that ended, in the order in which they did; title -> reason of
@@ -189,13 +187,13 @@ def deal_out(
         Exception: what a single training raised, or what others would meet, too.
     """
     todo = [training for training in trainings if training.title not in done]
-    apart = apart or len(trainings) > 1
-    if apart:
+    several = len(trainings) > 1
+    if several:
         todo = [replace(one, run=partial(attempted, one.title, one.run)) for one in todo]
     number = jobs.workers(most * len(todo))
     devices = [jobs.devices[each % len(jobs.devices)] for each in range(number)]
     rounds = {training.title: training.rounds for training in trainings}
-    display = RunsDisplay(rounds, done) if apart or CONSOLE.get() else None
+    display = RunsDisplay(rounds, done) if several or CONSOLE.get() else None
     found: dict[str, Any] = {}
     failed: dict[str, str] = {}
 
@@ -215,7 +213,7 @@ def deal_out(
             pieces = {one.title: one.run for one in todo if one.waits == waits}
             if pieces and not stopped:
                 shown = display.round_done if display else None
-                stopped = carry_out(pieces, number, devices, shown, ended)
+                stopped = carry_out(pieces, Turn(number, devices), shown, ended)
     return found, failed, stopped
 
 
@@ -268,7 +266,7 @@ def run_trainings(
     Raises:
         FederationError: a signal stopped them.
     """
-    found, failed, stopped = deal_out(trainings, jobs, most, done, apart=True)
+    found, failed, stopped = deal_out(trainings, jobs, most, done)
     if stopped or False in found.values():
         raise errors.FederationError("stopped: the same command goes on after the last whole round")
     return failed

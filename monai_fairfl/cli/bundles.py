@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any
 
 from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.configuration import FEDERATE
@@ -45,7 +44,7 @@ def _adopt(args: argparse.Namespace) -> Answer:
     """Prepare a bundle, and try two rounds of one step with two sites."""
     root = Path(args.data or "").absolute()
     sites = [folder.name for folder in folders_in(root)] if args.data else []
-    adoption = adopt_bundle(Path(args.name), args.out, args.data_key, args.replace)
+    adoption = adopt_bundle(Path(args.name), args.out)
     bundle = Path(adoption["bundle"])
     say(f"{bundle}: wrote {', '.join(adoption['written'])}")
     say(f"- changed (docs/adopt.md says why): {', '.join(adoption['changed'])}")
@@ -56,8 +55,7 @@ def _adopt(args: argparse.Namespace) -> Answer:
     folder = Path(tempfile.mkdtemp(prefix="adopt-"))
     say(f"Trying it, log in {folder / LOG}")
     places = {"bundle_root": bundle, "sites_root": root, "run_dir": folder / "run"}
-    keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
-    run_line([str(bundle / FEDERATE)], {**keys, "site_names": sites[:2], **TRIAL}, folder / LOG)
+    run_line([str(bundle / FEDERATE)], {**places, "site_names": sites[:2], **TRIAL}, folder / LOG)
     shutil.rmtree(folder)
     return Answer(data, f"Tried. Train: monai-fairfl train {args.data} --bundle {bundle}")
 

@@ -85,13 +85,12 @@ def _environment() -> Iterator[Finding]:
         if one.marker and not one.marker.evaluate({"extra": ""}):
             # It is for an extra, or for another system.
             continue
-        try:
+        found, fix = "not installed", f"; pip install '{one.name}{one.specifier}'"
+        with suppress(importlib.metadata.PackageNotFoundError):
             found = importlib.metadata.version(one.name)
-            is_fine = one.specifier.contains(found, prereleases=True)
-        except importlib.metadata.PackageNotFoundError:
-            found, is_fine = "not installed", False
-        fix = "" if is_fine else f"; pip install '{one.name}{one.specifier}'"
-        yield Finding(one.name, OK if is_fine else WRONG, f"{found}{fix}")
+            if one.specifier.contains(found, prereleases=True):
+                fix = ""
+        yield Finding(one.name, WRONG if fix else OK, found + fix)
 
 
 def _machine() -> Iterator[Finding]:
@@ -117,7 +116,9 @@ def _own_settings(root: Path) -> Finding:
     try:
         site = Site(root.name, root, job={})
         settings = site.settings()
-        images = site.images(settings, site.bundle_root(settings) if settings.bundle else root)
+        if settings.bundle:
+            site.bundle_root(settings)
+        images = site.images(settings)
     except (FairFLError, TypeError, ValueError) as error:
         return Finding(what, WRONG, f"{SITE_FILE}: {error}")
     if not images.exists():

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,8 +17,13 @@ from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.trainings import RunsDisplay
 from monai_fairfl.cli.answers import LOG, Answer, out_folder
 from monai_fairfl.cli.choosing import chosen_bundle
-from monai_fairfl.cli.options import keys_given
-from monai_fairfl.cli.running import chosen_files, keys_in, output_into, text_of_report
+from monai_fairfl.cli.running import (
+    chosen_files,
+    given_keys,
+    keys_in,
+    output_into,
+    text_of_report,
+)
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run.checkpoint import SCHEDULE, Schedule
 from monai_fairfl.strategies.registry import strategy_of
@@ -45,15 +50,9 @@ def _job_arguments(args: argparse.Namespace, root: Path, **keys: Any) -> dict[st
         ConfigError: when there is no such recipe, or the file is none.
     """
     files = chosen_files(args, root)
-    own = keys_in([files.pop()]) if args.settings is not None else {}
-    of_bundle = keys_in(files)
-    given = keys_given(args)
-    keys |= {name: of_bundle[name] for name in OF_A_RECIPE if of_bundle.get(name)} | own | given
-    overrides: dict[str, Any] = {}
-    for part in (of_bundle, own, given):
-        overrides |= part.get("overrides") or {}
-    if overrides:
-        keys["overrides"] = overrides
+    own = keys_in(files[-1:]) if args.settings is not None else {}
+    known = {name: value for name, value in keys_in(files).items() if name in OF_A_RECIPE}
+    keys |= own | known | given_keys(args, files)
     keys |= {name: vars(args)[name] for name in OPTIONS if vars(args).get(name)}
     return {NAMES_OF_A_JOB.get(name, name): value for name, value in keys.items()}
 
@@ -119,15 +118,9 @@ def simulate(args: argparse.Namespace) -> Answer:
     args.strategy = args.strategy and args.strategy[0]
     arguments = _job_arguments(args, bundle, strategy="FedAvg", bundle=args.bundle or bundle.name)
     sites = arguments.pop("site_names", None)
-    if args.engine == "flare":
-        from monai_fairfl.transports.flare.recipe import simulate_job
-
-        start = partial(simulate_job, out, root, sites)
-    else:
-        from monai_fairfl.transports.flower.apps import simulate_job as simulate_app
-
-        start = partial(simulate_app, out, root, sites, arguments.pop("jobs", None))
+    module = {"flare": "flare.recipe", "flower": "flower.apps"}[args.engine]
+    start = import_module(f"monai_fairfl.transports.{module}").simulate_job
     with output_into(out / LOG, args.verbose), _progress(out, arguments["num_rounds"]):
-        run = start(**arguments)
+        run = start(out, root, sites, **arguments)
     data = {"run": str(run), "report": str(run / "report.html")}
     return Answer(data, f"Run: {run}\n{text_of_report(run)}")

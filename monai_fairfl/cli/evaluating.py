@@ -148,10 +148,10 @@ def evaluate(args: argparse.Namespace) -> Answer:
     for site, folder in folders.items():
         say(f"{site} ...")
         datalist, split, values = tested[site]
-        places = {"bundle_root": bundle, "ckpt_path": model, "output_dir": out / site}
-        places |= {"dataset_dir": folder, "datalist_file": datalist}
-        keys: dict[str, Any] = {name: str(place) for name, place in places.items()}
-        keys |= adaptation.values_of_list(datalist, training) | values | {"device": device}
+        keys: dict[str, Any] = {"bundle_root": bundle, "ckpt_path": model}
+        keys |= {"dataset_dir": folder, "datalist_file": datalist}
+        keys |= {"output_dir": out / site, "device": device}
+        keys |= adaptation.values_of_list(datalist, training) | values
         if "check_data" in training:
             # That was done for all hospitals.
             keys["check_data"] = False

@@ -149,7 +149,7 @@ def value(args: argparse.Namespace) -> Answer:
     judged = {"judged_by": "others"} if args.others_judge else {}
     target = {"_target_": f"monai_fairfl.valuation.{kind}", **judged}
     keys["valuations"] = [{**target, "method": method} for method in methods]
-    keys |= {"run_dir": str(folder), "resume": True}
+    keys |= {"run_dir": folder, "resume": True}
     run_line([str(Path(keys["bundle_root"]) / FEDERATE)], keys, folder / LOG, args.verbose)
 
     found = {}

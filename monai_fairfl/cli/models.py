@@ -39,8 +39,8 @@ def infer(args: argparse.Namespace) -> Answer:
     file = bundle / INFERENCE
     if not file.is_file():
         raise ConfigError(f"{file} does not exist: write it to segment images (docs/own_bundle.md)")
-    places = {"bundle_root": bundle, "ckpt_path": model, "dataset_dir": images, "output_dir": out}
-    keys: dict[str, Any] = {key: str(place) for key, place in places.items()}
+    keys: dict[str, Any] = {"bundle_root": bundle, "ckpt_path": model}
+    keys |= {"dataset_dir": images, "output_dir": out}
     if args.device is not None:
         keys["device"] = args.device
     config = read_keys(file)

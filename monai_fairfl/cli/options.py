@@ -171,7 +171,7 @@ def train(command: argparse.ArgumentParser) -> None:
 
     examples:
       monai-fairfl train hospitals              # as the bundle was measured
-      monai-fairfl train hospitals --strategy "FedCE('sum')" --adapt
+      monai-fairfl train hospitals --strategy "FedCE('sum')" --adapt-epochs 10
       monai-fairfl train hospitals --recipe light
       monai-fairfl train hospitals --quick      # a first look, in minutes
       monai-fairfl train hospitals --quick --engine flare --strategy FedCE --out flare
@@ -180,12 +180,9 @@ def train(command: argparse.ArgumentParser) -> None:
     add(command, "folder")
     what = "such as \"FedCE('sum')\", or your own (default: FedAvg)"
     option("--strategy", nargs="+", default=[], help=what)
-    what = "the last mile: most epochs (default: 10) of each hospital's own at the end"
-    how: dict[str, Any] = {"nargs": "?", "const": 10, "default": argparse.SUPPRESS, "help": what}
-    option("--adapt", dest="adapt_epochs", type=int, metavar="EPOCHS", **how)
     option("--engine", choices=("local", "flare", "flower"), default="local", help="its simulator")
     add(command, "--bundle", "--out", "--verbose")
-    add_keys(command, "seed", "record_updates")
+    add_keys(command, "seed", "record_updates", "adapt_epochs")
 
 
 def compare(command: argparse.ArgumentParser) -> None:
@@ -344,8 +341,6 @@ def bundle(command: argparse.ArgumentParser) -> None:
     option("name", metavar="BUNDLE", nargs="?", help="its name; to adopt, its folder")
     option("--out", metavar="DIR", type=Path, help="new folder (default: adopt changes BUNDLE)")
     option("--data", metavar="DATA", help="one folder per hospital, for a trial run of two of them")
-    option("--data-key", metavar="KEY", default="dataset_dir", help="of the folder of its images")
-    add(command, replace="replace the files of an earlier adoption")
 
 
 def export(command: argparse.ArgumentParser) -> None:

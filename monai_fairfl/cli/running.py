@@ -25,6 +25,7 @@ from rich.console import Console
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.bundle.settings import QUICK
 from monai_fairfl.bundle.trainings import CONSOLE
+from monai_fairfl.cli.options import keys_given
 from monai_fairfl.errors import ConfigError, FairFLError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.utils.files import write_atomically
@@ -40,7 +41,7 @@ def run_line(
 
     Args:
         files: of the configuration, merged in this order.
-        keys: key -> value that replaces one of the configuration.
+        keys: key -> value that replaces one of the configuration; a path is its text.
         log: gets what is printed and logged; what it holds already stays.
         verbose: everything is shown instead of being written there.
 
@@ -51,6 +52,7 @@ def run_line(
     """
     import monai.bundle
 
+    keys = {name: str(key) if isinstance(key, Path) else key for name, key in keys.items()}
     words = ["python", "-m", "monai.bundle", "run"]
     for name, value in {"config_file": files[0] if len(files) == 1 else files, **keys}.items():
         words += [f"--{name}", str(value)]
@@ -95,6 +97,14 @@ def keys_in(files: Sequence[str]) -> dict[str, Any]:
     for file in files:
         keys |= read_keys(Path(file), must=True)
     return keys
+
+
+def given_keys(args: argparse.Namespace, files: Sequence[str]) -> dict[str, Any]:
+    """The keys that the options of a command give, their overrides beside those of the files."""
+    given = keys_given(args)
+    if given.get("overrides"):
+        given["overrides"] = {**(keys_in(files).get("overrides") or {}), **given["overrides"]}
+    return given
 
 
 def written_overlay(brought: Mapping[str, Any], folder: Path) -> list[str]:

@@ -14,9 +14,8 @@ from monai_fairfl.bundle.trainings import SomeFailed
 from monai_fairfl.cli.answers import LOG, Answer, out_folder, say
 from monai_fairfl.cli.choosing import PROSTATE, chosen_bundle
 from monai_fairfl.cli.engines import simulate
-from monai_fairfl.cli.options import keys_given
 from monai_fairfl.cli.program import parsed
-from monai_fairfl.cli.running import chosen_files, keys_in, run_line, text_of_report
+from monai_fairfl.cli.running import chosen_files, given_keys, run_line, text_of_report
 from monai_fairfl.data import write_clinics, write_demo, write_sites
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report import as_text
@@ -38,15 +37,12 @@ def _line_of(args: argparse.Namespace, **keys: Any) -> tuple[list[str], dict[str
     root = Path(args.folder).absolute()
     bundle = chosen_bundle(root, args.bundle)
     files = chosen_files(args, bundle)
-    given = keys | keys_given(args)
+    given = keys | given_keys(args, files)
     if args.strategy:
         given["strategies"] = args.strategy
-    if given.get("overrides"):
-        # Beside those of the files, which they would replace.
-        given["overrides"] = {**(keys_in(files).get("overrides") or {}), **given["overrides"]}
     out = out_folder(args.out, f"{args.command.strip('_')}-{root.name}")
     say("Every file is read before the first round ...")
-    places = {"bundle_root": str(bundle), "sites_root": str(root), "run_dir": str(out)}
+    places = {"bundle_root": bundle, "sites_root": root, "run_dir": out}
     return files, {**places, "resume": True, **given}
 
 
@@ -62,7 +58,7 @@ def train(args: argparse.Namespace) -> Answer:
     if args.engine != "local":
         return simulate(args)
     files, keys = _line_of(args)
-    run_dir = Path(keys["run_dir"])
+    run_dir: Path = keys["run_dir"]
     run_line(files, keys, run_dir / LOG, args.verbose)
     models, stopped = {}, []
     for run in find_runs([run_dir]):
@@ -89,7 +85,7 @@ try_ = train
 def compare(args: argparse.Namespace) -> Answer:
     """Carry out ``compare``."""
     files, keys = _line_of(args, seeds=[0])
-    out = Path(keys["run_dir"])
+    out: Path = keys["run_dir"]
     code, failed = 0, ""
     try:
         run_line(files, keys, out / LOG, args.verbose)

@@ -276,14 +276,13 @@ class FairMonaiAlgo(MonaiAlgo):
         # With local_norm the normalisation layers stay at the site (FedBN).
         not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
         for name in self.spec.parameters:
-            own, here = self._initial["local"][name], request.weights.get(name)
-            if here is None and name in not_sent:
-                continue
-            if here is None or here.shape != own.shape:
-                found = "is missing" if here is None else f"has shape {tuple(here.shape)}"
+            shape = tuple(self._initial["local"][name].shape)
+            here = request.weights.get(name)
+            found = None if here is None else tuple(here.shape)
+            if found != shape and (found is not None or name not in not_sent):
                 raise ValueError(
-                    f"client {request.client!r}: the received {name!r} {found} and should have "
-                    f"{tuple(own.shape)}: give the site the config and overrides of the run"
+                    f"client {request.client!r}: the received {name!r} has the shape {found}, not "
+                    f"{shape}: give the site the config and overrides of the run"
                 )
 
     def _measure_own(self, task: Task, received: Weights) -> None:
@@ -299,12 +298,10 @@ class FairMonaiAlgo(MonaiAlgo):
             own = self._last_mile(task, own or received) or own
         if request.context.get("closing", 0) and own is not None:
             # With the training's recipe, where the bundle has one.
-            parser = self.train_workflow.parser
-            recipe = None
-            if "recipe" in parser:
+            recipe = self.train_workflow.parser.get_parsed_content("recipe", default=None)
+            if recipe is not None:
                 files = ensure_tuple(self.config_train_filename)
-                digests = digests_of_files(self.bundle_root, files)
-                recipe = replace(parser.get_parsed_content("recipe"), files=digests)
+                recipe = replace(recipe, files=digests_of_files(self.bundle_root, files))
             file = self.states.path(request.run, "own.pt")
             save_model_file(file, self.spec.with_aliases(own), recipe)
 
@@ -322,8 +319,7 @@ class FairMonaiAlgo(MonaiAlgo):
         for name, candidate in found.items():
             self._measuring.measure(name, task, candidate.weights)
             task.measurements[gain_name(name)] = candidate.gain
-            if name == "adapted":
-                task.measurements[ADAPTED_EPOCHS] = float(candidate.epochs)
+        task.measurements[ADAPTED_EPOCHS] = float(found["adapted"].epochs)
         taken = chosen({name: candidate.gain for name, candidate in found.items()})
         return None if taken is None else found[taken].weights
 

@@ -13,7 +13,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -113,11 +112,7 @@ def applied_to_update(update: Weights, filters: Filters, client: str | None) -> 
 
 def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> shape of a tensor or array, or the class of anything else."""
-    found: dict[str, Any] = {}
-    for name, value in weights.items():
-        is_array = isinstance(value, (torch.Tensor, np.ndarray))
-        found[name] = tuple(value.shape) if is_array else type(value).__name__
-    return found
+    return {name: getattr(value, "shape", type(value)) for name, value in weights.items()}
 
 
 def _name(site_filter: Any) -> str:

@@ -82,9 +82,6 @@ def candidates(
         return found
     try:
         other = state_of_file(alone)
-        for name, tensor in own.items():
-            if name not in other or other[name].shape != tensor.shape:
-                raise ConfigError(f"{alone} is of another network, by its {name!r}")
     except ConfigError as error:
         text = "client %s: the model trained alone is no candidate: %s"
         logger.warning(text, request.client, error)
@@ -130,9 +127,6 @@ def _adapted(
         with only_handlers(trainer, is_no_schedule), one_round(trainer, seed, []):
             trainer.run()
         weights = state_of(trainer)["local"]
-        if not all(tensor.isfinite().all() for tensor in weights.values()):
-            logger.warning("the further training diverged in epoch %d: it ends there", epoch)
-            break
         gain = gain_of(weights)
         if gain.value > best.gain.value:
             best = Candidate(weights, gain, epoch)

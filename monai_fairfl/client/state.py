@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +75,6 @@ class ClientState:
         rests = [path.stem.removeprefix(prefix) for path in self.folder.glob(f"{prefix}*.pt")]
         stored = [int(rest) for rest in rests if rest.isdecimal()]
         return sorted((each for each in stored if each < number), reverse=True)
-
-    def load(self, run: str, number: int) -> dict[str, Any]:
-        """The state after round ``number``.
-
-        Only tensors and plain values are read, whatever the file contains.
-
-        Raises:
-            ConfigError: when the file is damaged, or the system does not let it be read: without it
-                the client would go on from an earlier round's.
-        """
-        state: dict[str, Any] = load_saved(self.path(run, ROUND.format(number)))
-        return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
         """Write the state after round ``number``, and delete what is obsolete.
@@ -177,8 +165,11 @@ class Task:
         self.epochs = epochs
         self.initial = initial
         self.measurements: dict[str, Measurement] = {}
-        # Number of a round -> the state after it, each read once.
-        self._after = cache(partial(states.load, request.run))
+        # Number of a round -> the state after it, each read once. A file that cannot be read is an
+        # error: without it the client would go on from an earlier round's.
+        self._after = cache(
+            lambda number: load_saved(states.path(request.run, ROUND.format(number)))
+        )
         # Rounds up to this one, newest first.
         self._stored = states.before(request.run, request.round + 1)
         self._earlier = [number for number in self._stored if number < request.round]

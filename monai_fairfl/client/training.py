@@ -136,8 +136,9 @@ def drop_unread_output(trainer: SupervisedTrainer) -> None:
     """Let ``trainer`` not decollate, postprocess or score its output any more if nobody reads that.
 
     A bundle's training metric is for those who watch a training by itself. A federation's own
-    handlers read the output when the loss is computed, which is before. Where the bundle has a
-    handler that may read it, such as one that logs or saves, everything stays.
+    handlers read the output when the loss is computed, which is before. Where the bundle has
+    another handler than schedules of the learning rate, such as one that logs or saves, everything
+    stays.
     """
 
     def makes_output(handler: Handler) -> bool:
@@ -145,15 +146,8 @@ def drop_unread_output(trainer: SupervisedTrainer) -> None:
         return is_metric or is_monai_output_step(handler) or is_monai_best_metric(handler)
 
     def may_read_output(handler: Handler) -> bool:
-        owner = handler_owner(handler)
-        if not isinstance(owner, LrScheduleHandler):
-            return not (isinstance(owner, Detachable) or makes_output(handler))
-        try:
-            # It steps by epochs alone, or by a value such as the best metric.
-            return owner.step_transform(trainer) != ()
-        except Exception:
-            # What it reads is not there before the first epoch.
-            return True
+        is_known = isinstance(handler_owner(handler), (Detachable, LrScheduleHandler))
+        return not is_known and not makes_output(handler)
 
     if not any(map(may_read_output, handlers_of(trainer))):
         remove_handlers(trainer, makes_output)

@@ -72,8 +72,7 @@ class Board:
 
     def take_values(self) -> dict[str, Measurement]:
         """The measurements, which are not stored any longer: each is sent once."""
-        values = self.values
-        self.values = {}
+        values, self.values = self.values, {}
         return values
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from monai_fairfl.errors import in_words
@@ -44,46 +43,6 @@ class Client(Protocol):
         """
 
 
-@dataclass
-class Clients:
-    """Clients of one process, each made when it is first asked."""
-
-    _made: dict[str, Client] = field(default_factory=dict)
-
-    def answer(self, request: Request, make: Callable[[], Client]) -> Reply:
-        """The client's reply; where it raised or returned no reply, one with that as its ``error``.
-
-        Args:
-            request: to the client.
-            make: makes the client.
-        """
-        name = request.client
-        try:
-            if name not in self._made:
-                self._made[name] = make()
-            reply: object = self._made[name].answer(request)
-        except Exception as error:
-            logger.debug("client %s failed", name, exc_info=True)
-            return request.reply(error=in_words(error))
-        if not isinstance(reply, Reply):
-            return request.reply(
-                error=f"its answer is a {type(reply).__name__}, and a client returns a Reply"
-            )
-        return reply
-
-    def close(self) -> None:
-        """Let the clients go; one that fails to end is named in the log, and fails no run."""
-        for name, client in self._made.items():
-            finalize = getattr(client, "finalize", None)
-            if finalize is None:
-                continue
-            try:
-                finalize()
-            except Exception as error:
-                logger.warning("client %s: its finalize failed: %s", name, in_words(error))
-        self._made.clear()
-
-
 class InProcess:
     """A transport to clients in this process, which work one after the other.
 
@@ -105,7 +64,7 @@ class InProcess:
 
     def __init__(self, clients: Mapping[str, Callable[[], Client]]):
         self._makers = dict(clients)
-        self._clients = Clients()
+        self._made: dict[str, Client] = {}
         self.clients: Sequence[str] = sorted(clients)
 
     def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
@@ -118,8 +77,32 @@ class InProcess:
             timeout: has no effect within one process, which waits for each client.
         """
         for request in requests:
-            yield self._clients.answer(request, self._makers[request.client])
+            yield self.answer(request, self._makers[request.client])
+
+    def answer(self, request: Request, make: Callable[[], Client]) -> Reply:
+        """The client's reply; where it raised or returned no reply, one with that as its ``error``.
+
+        Args:
+            request: to the client.
+            make: makes the client.
+        """
+        name = request.client
+        try:
+            if name not in self._made:
+                self._made[name] = make()
+            reply: object = self._made[name].answer(request)
+            if not isinstance(reply, Reply):
+                raise TypeError(f"its answer is a {type(reply).__name__}, not a Reply")
+            return reply
+        except Exception as error:
+            logger.debug("client %s failed", name, exc_info=True)
+            return request.reply(error=in_words(error))
 
     def close(self) -> None:
-        """Let the clients go."""
-        self._clients.close()
+        """Let the clients go; one that fails to end is named in the log, and fails no run."""
+        for name, client in self._made.items():
+            try:
+                getattr(client, "finalize", lambda: None)()
+            except Exception as error:
+                logger.warning("client %s: its finalize failed: %s", name, in_words(error))
+        self._made.clear()

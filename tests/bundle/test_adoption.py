@@ -57,6 +57,12 @@ def federate_of(bundle: Path) -> dict[str, Any]:
     return found
 
 
+def adopt_again(bundle: Path, adopt: Adopt) -> None:
+    for file in bundle.glob("configs/federate*"):
+        file.unlink()
+    adopt(bundle)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     files = [file for file in folder.rglob("*") if file.is_file()]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
@@ -76,9 +82,9 @@ def test_overlays_come_beside_the_bundles_own_files_or_into_a_copy(
     assert contents(tmp_path / "copy").keys() == {*before, *written}
     (bundle / "configs" / "federate.json").write_text("mine")
     assert "federate.json" in adopt(bundle, code=2)["error"]
-    assert "copy" in adopt(bundle, "--out", tmp_path / "copy", "--replace", code=2)["error"]
+    assert "copy" in adopt(bundle, "--out", tmp_path / "copy", code=2)["error"]
     assert contents(bundle) == {**before, "configs/federate.json": b"mine"}
-    adopt(bundle, "--replace")
+    adopt_again(bundle, adopt)
     after = contents(bundle)
     assert {file: after[file] for file in before} == before and after.keys() - before == written
     assert federate_of(bundle)["config"] == TRAIN
@@ -156,24 +162,20 @@ def test_another_score_gives_way_to_the_dice(bundle: Path, adopt: Adopt) -> None
     iou = {**dice["val_mean_dice"], "_target_": "MeanIoUHandler"}
     change(bundle, validate__evaluator__key_val_metric={"val_iou": iou})
     change(bundle, validate__evaluator__additional_metrics={})
-    adopt(bundle, "--replace")
+    adopt_again(bundle, adopt)
     assert training(bundle)[f"{evaluator}#key_val_metric"] == dice
     assert training(bundle)[f"{evaluator}#additional_metrics"]["val_iou"] == iou
 
 
-def test_another_name_of_the_folder_and_scripts_are_found(bundle: Path, adopt: Adopt) -> None:
+def test_a_bundles_scripts_are_found(bundle: Path, adopt: Adopt) -> None:
     file = bundle / TRAIN[0]
-    content = json.loads(file.read_text().replace("dataset_dir", "image_folder"))
+    content = json.loads(file.read_text())
     unet = {"spatial_dims": 3, "in_channels": 1, "out_channels": 2, "channels": [4, 8]}
     content["network_def"] = {"_target_": "scripts.nets.Own", "strides": [2], **unet}
     file.write_text(json.dumps(content))
     (bundle / "scripts").mkdir()
     (bundle / "scripts" / "nets.py").write_text("from monai.networks.nets import UNet as Own\n")
-    assert "--data-key" in adopt(bundle, code=2)["error"]
-    adopt(bundle, "--data-key", "image_folder")
-    parser = training(bundle)
-    parser["dataset_dir"] = "/hospital/"
-    assert parser.get_parsed_content("image_folder") == "/hospital/"
+    adopt(bundle)
     weights, _ = initial_model(bundle, config=TRAIN)
     assert weights
 
@@ -220,7 +222,7 @@ def test_a_federation_trains_as_many_epochs_as_the_bundle_and_its_schedule_follo
 ) -> None:
     for epochs, rounds, local in ((800, 100, 8), (50, 50, 1), (250, 84, 3)):
         change(bundle, epochs=epochs)
-        adopt(bundle, "--replace")
+        adopt_again(bundle, adopt)
         found = federate_of(bundle)
         assert (found["rounds"], found["local_epochs"]) == (rounds, local)
     parser = training(bundle)

@@ -107,7 +107,7 @@ def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Co
     found = cli.json("bundle", "adopt", bundle)
     assert federate.exists() and found
     before = federate.read_bytes()
-    assert "--replace" in cli.refusal("bundle", "adopt", bundle)
+    assert "federate.json" in cli.refusal("bundle", "adopt", bundle)
     assert federate.read_bytes() == before
 
     # A loss that the network's output does not fit is found by one step.
@@ -115,7 +115,7 @@ def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Co
     file = bundle / "configs" / "train.json"
     train = json.loads(file.read_text())
     file.write_text(json.dumps({**train, "loss": "$lambda pred, label: no_such_loss(pred)"}))
-    said = cli.refusal("bundle", "adopt", bundle, "--data", data, "--replace")
+    said = cli.refusal("bundle", "adopt", bundle, "--data", data, "--out", tmp_path / "copy")
     assert "no_such_loss" in said
     [log] = re.findall(r"\S+log.txt", said)
     assert Path(log).is_file()

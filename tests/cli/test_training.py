@@ -89,7 +89,7 @@ def test_another_training_is_refused_in_the_folder_of_this_one(
         (["--strategy", "FedAvg"], "strategy"),
         ([*FEDCE, "--seed", "1"], "seed"),
         # A run that has ended gets no last mile.
-        ([*FEDCE, "--adapt"], "last mile"),
+        ([*FEDCE, "--adapt-epochs", "10"], "last mile"),
     ):
         assert named in cli.refusal("train", sites, "--out", trained, *TINY, *given)
     assert bytes_of(trained, "ledger.jsonl", "settings.json", "models/*") == before
@@ -146,7 +146,7 @@ def test_a_run_without_out_has_a_folder_with_the_name_of_its_data(
 def test_an_option_is_a_key_and_what_is_not_given_is_left_to_the_bundle(keys: Keys) -> None:
     always = {"config_file", "bundle_root", "sites_root", "run_dir", "resume"}
     assert set(keys()) == {*always, "devices"}
-    given = ["--adapt", "--seed", "3", "--jobs", "2", "--local-epochs", "4", *FEDCE]
+    given = ["--adapt-epochs", "10", "--seed", "3", "--jobs", "2", "--local-epochs", "4", *FEDCE]
     found = keys(*given, "--overrides", "{'stereo': False}")
     assert found["adapt_epochs"] == "10"
     assert (found["seed"], found["jobs"], found["local_epochs"]) == ("3", "2", "4")

@@ -299,11 +299,7 @@ def test_each_bad_result_is_left_out_for_its_reason_and_the_others_count(begun: 
     assert all(word in record["missing"][word] for word in words)
 
 
-def test_a_round_without_a_usable_result_or_the_sent_model_fails(begun: Begun) -> None:
-    aggregator = begun(FedAvg()).aggregator
-    aggregator.accept_model(results(0)[0])
-    with refused("FedAvgRecipe", by=FederationError):
-        aggregator.aggregate_model()
+def test_a_round_without_a_usable_result_fails(begun: Begun) -> None:
     empty = FLModel(ParamsType.DIFF, {}, meta={"client_name": "elm"})
     with refused("elm", "missing", by=FederationError):
         begun(FedAvg()).round([empty])

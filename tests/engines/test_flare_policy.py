@@ -20,11 +20,9 @@ ENTRY = "monai_fairfl."
 """With its dot: no class of ``monai_fairfl_evil`` begins so."""
 
 
-def kit(folder: Path, marker: str, **policy: Any) -> str:
+def kit(folder: Path, **policy: Any) -> str:
     """A kit with its default policy."""
     (folder / "local").mkdir(parents=True)
-    (folder / "startup").mkdir()
-    (folder / "startup" / marker).write_text("{}")
     default = {"format_version": 2, "other": 1, **policy}
     (folder / "local" / "resources.json.default").write_text(json.dumps(default))
     return str(folder)
@@ -35,7 +33,7 @@ def test_entries_are_added_once_and_the_rest_stays(
     tmp_path: Path, listed: list[str] | None
 ) -> None:
     given = {} if listed is None else {"class_allow_list": listed}
-    words = ["doctor", kit(tmp_path / "server", "fed_server.json", **given)]
+    words = ["doctor", kit(tmp_path / "server", **given)]
     words += ["--flare-policy", "--also", "my.Strategy"]
     assert main(words) == 2
     add = [*words, "--add"]
@@ -49,7 +47,7 @@ def test_entries_are_added_once_and_the_rest_stays(
 def test_a_kit_that_cannot_be_changed_is_named_and_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["doctor", kit(tmp_path / "kit", "fed_client.json"), "--flare-policy", "--add"]
+    words = ["doctor", kit(tmp_path / "kit"), "--flare-policy", "--add"]
     file, content = tmp_path / "kit" / "local" / "resources.json", '{"class_allow_list": "x"}'
     file.write_text(content)
     assert main(words) == 2

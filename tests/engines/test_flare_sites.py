@@ -181,4 +181,4 @@ def test_a_task_that_the_site_cannot_read_is_answered_with_the_reason(
     elm = site({})
     assert "9.0.0" in reason(elm, format=99, package="9.0.0")
     answer = elm(FLModel("FULL", {"w": torch.ones(1)}, meta={}))
-    assert "workflow" in answer.meta["fairfl"]["error"]
+    assert "'fairfl'" in answer.meta["fairfl"]["error"]

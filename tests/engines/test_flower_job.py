@@ -53,7 +53,6 @@ def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path
 @pytest.mark.parametrize(
     ("config", "word"),
     [
-        ({"bundle": None}, "export"),
         ({"overrides": "{size"}, "JSON"),
         ({"nmu-rounds": 3}, "num_rounds"),
         ({"num-rounds": 0}, "rounds"),
@@ -61,9 +60,8 @@ def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path
     ],
 )
 def test_a_mistake_in_an_app_is_named(config: dict[str, Any], word: str) -> None:
-    given = {"bundle": BUNDLE, **config}
     with pytest.raises(ConfigError, match=word):
-        job_of_config({key: value for key, value in given.items() if value is not None})
+        job_of_config({"bundle": BUNDLE, **config})
 
 
 def test_the_command_writes_an_app_and_replaces_none(

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,11 @@ from monai_fairfl.transports.flower import FlowerTransport, export_app  # noqa: 
 Tamper = Callable[[RecordDict], Any]
 
 
+def job_of(**given: Any) -> Any:
+    """What a transport needs to know of a job."""
+    return SimpleNamespace(**{"num_rounds": 2, "min_clients": 1, "timeout": 0.0, **given})
+
+
 def asked_of(*sites: str) -> list[Request]:
     weights, _ = tiny_model()
     return [Request(site, "train", weights, run="r", round=0, seed=3) for site in sites]
@@ -37,7 +43,7 @@ def asked_of(*sites: str) -> list[Request]:
 def exchange(nodes: Nodes, names: Mapping[str, int], *absent: str) -> dict[str, Reply]:
     """Site -> its reply."""
     with nodes.answering():
-        transport = FlowerTransport(nodes.grid, lambda: names, 2)
+        transport = FlowerTransport(nodes.grid, lambda: names, job_of())
         return {reply.client: reply for reply in transport.ask(asked_of(*names, *absent))}
 
 
@@ -126,7 +132,7 @@ def endless() -> bytes:
 
 
 HOSTILE: dict[str, tuple[Tamper, str]] = {
-    "empty": (lambda content: content.clear(), "another app"),
+    "empty": (lambda content: content.clear(), "fairfl"),
     "nested": (with_text(lambda text: '{"a":' * 100_000), "nested"),
     "damaged": (with_arrays(Array("float32", (2,), "safetensors", b"x" * 99)), "cannot be read"),
     "endless": (with_arrays(Array("float32", (0,), "safetensors", endless())), "cannot be read"),
@@ -179,7 +185,7 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
         return Message(Error(1, "prompt"), reply_to=message)
 
     names = {"alder": nodes.connect(prompt), "birch": nodes.connect(lambda message: None)}
-    transport = FlowerTransport(nodes.grid, lambda: names, 2)
+    transport = FlowerTransport(nodes.grid, lambda: names, job_of())
     with nodes.answering():
         [reply] = transport.ask(asked_of(*names), timeout=5)
     assert reply.client == "alder" and "prompt" in str(reply.error)
@@ -187,8 +193,8 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
 
 def test_sites_are_waited_for_until_they_are_as_many_as_the_run_needs() -> None:
     names = {"alder": 1}
-    transport = FlowerTransport(Nodes().grid, lambda: names, 2, min_clients=2, wait=60)
+    transport = FlowerTransport(Nodes().grid, lambda: names, job_of(min_clients=2, timeout=60))
     threading.Timer(0.5, names.__setitem__, ("birch", 2)).start()
     assert list(transport.clients) == ["alder", "birch"]
-    few = FlowerTransport(Nodes().grid, lambda: names, 2, min_clients=3, wait=0.5)
+    few = FlowerTransport(Nodes().grid, lambda: names, job_of(min_clients=3, timeout=0.5))
     assert list(few.clients) == ["alder", "birch"]

@@ -23,7 +23,7 @@ from helpers.least_squares_federation import federation
 from helpers.worker_clients import Acting, Echo, Reporting, all_end, is_alive
 
 from monai_fairfl import Measure, Reply, Request, Train, read_ledger
-from monai_fairfl.transports.workers import WorkerClients, dealt_out
+from monai_fairfl.transports.workers import WorkerClients
 
 MODEL = {"w": vector([1.0, 2.0])}
 
@@ -37,7 +37,8 @@ def workers_of() -> Iterator[Workers]:
     made = []
 
     def make(makers: Mapping[str, Any], number: int = 2) -> WorkerClients:
-        made.append(WorkerClients(makers, dealt_out(dict.fromkeys(makers, 1), number)))
+        places = {name: place % number for place, name in enumerate(makers)}
+        made.append(WorkerClients(makers, places))
         return made[-1]
 
     yield make

@@ -33,7 +33,7 @@ def results_of(todo: Mapping[str, Callable[[Turn], Any]], **settings: Any) -> di
 def test_pieces_have_a_process_each_and_the_last_has_all_in_this_one(tmp_path: Path) -> None:
     # Each of the first two ends only when both have begun.
     a, b = partial(meet, tmp_path, "a", "b"), partial(meet, tmp_path, "b", "a")
-    found = results_of({"a": a, "b": b, "c": seen}, jobs=2, devices=["cuda:0", "cuda:1"])
+    found = results_of({"a": a, "b": b, "c": seen}, all_of=Turn(2, ["cuda:0", "cuda:1"]))
     assert [found[name]["devices"] for name in "abc"] == [
         ["cuda:0"],
         ["cuda:1"],
@@ -50,10 +50,10 @@ def test_what_cannot_be_sent_is_done_here_in_the_given_order(
     def of_a_script(turn: Turn) -> Any:
         return seen(turn)
 
-    found = results_of(dict.fromkeys("cab", of_a_script), jobs=2)
+    found = results_of(dict.fromkeys("cab", of_a_script), all_of=Turn(2))
     of_a_script.__module__, of_a_script.__qualname__ = "__main__", "of_a_script"
     monkeypatch.setattr(sys.modules["__main__"], "of_a_script", of_a_script, raising=False)
-    assert results_of({"c": of_a_script, "a": seen, "b": of_a_script}, jobs=2) == found
+    assert results_of({"c": of_a_script, "a": seen, "b": of_a_script}, all_of=Turn(2)) == found
     assert list(found) == ["c", "a", "b"]
     for each in found.values():
         assert (each["process"], each["jobs"]) == (os.getpid(), 2)
@@ -67,7 +67,7 @@ def test_a_piece_whose_process_ends_fails_and_the_others_go_on_and_say_their_rou
 ) -> None:
     rounds: list[tuple[str, int]] = []
     todo = {"a": worker_clients.end, "b": partial(train, tmp_path)}
-    found = results_of(todo, jobs=2, rounds_done=lambda *done: rounds.append(done))
+    found = results_of(todo, all_of=Turn(2), rounds_done=lambda *done: rounds.append(done))
     assert isinstance(found["a"], Failed) and "SIGKILL" in found["a"].reason
     assert rounds == [("b", number) for number in range(5)] and found["b"].finished
 
@@ -78,7 +78,7 @@ def test_an_error_ends_all_pieces(tmp_path: Path) -> None:
         "error": worker_clients.raise_error,
     }
     with pytest.raises(ConfigError, match="concerns all"):
-        results_of(todo, jobs=2)
+        results_of(todo, all_of=Turn(2))
 
 
 # --- Ctrl-C and SIGTERM

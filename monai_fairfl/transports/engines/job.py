@@ -16,7 +16,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.registry import Given, config_of, guards_of
 from monai_fairfl.messages import ModelSpec, Weights, to_json
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -95,23 +95,13 @@ class Start:
 
     @classmethod
     def read(cls, folder: Path) -> Start:
-        """Return what :meth:`write` wrote.
-
-        Raises:
-            FederationError: when it is not there.
-        """
-        try:
-            plain = object_of_json((folder / "job.json").read_bytes())
-            spec = ModelSpec.from_json(plain["spec"])
-            tensors = load_file(folder / "model.safetensors")
-            weights = {name: tensors[name] for name in (*spec.parameters, *spec.buffers)}
-            recipe = plain["recipe"] and ModelRecipe.from_state(plain["recipe"], folder)
-            return cls(weights, spec, recipe, plain["asked"])
-        except (OSError, KeyError, ValueError) as error:
-            raise FederationError(
-                f"the job holds no initial model in {folder} ({error}): write it with FairFLRecipe "
-                "or 'monai-fairfl export BUNDLE --engine flare', not by hand"
-            ) from error
+        """Return what :meth:`write` wrote."""
+        plain = object_of_json((folder / "job.json").read_bytes())
+        spec = ModelSpec.from_json(plain["spec"])
+        tensors = load_file(folder / "model.safetensors")
+        weights = {name: tensors[name] for name in (*spec.parameters, *spec.buffers)}
+        recipe = plain["recipe"] and ModelRecipe.from_state(plain["recipe"], folder)
+        return cls(weights, spec, recipe, plain["asked"])
 
 
 def config_of_shipped(given: Given) -> list[dict[str, Any]] | None:

@@ -7,7 +7,7 @@ What the simulations of all engines share is here, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from monai_fairfl.bundle.checks import check_strategies
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.settings import TRAINS, rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
-from monai_fairfl.bundle.site import chosen_sites, closing_measurements
+from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean
 from monai_fairfl.run.resuming import ended
 from monai_fairfl.server.settings import RunSettings
@@ -111,21 +111,6 @@ def start_of(job: Job) -> Start:
         "full_run": full_run,
     }
     return Start(weights, spec, recipe, asked)
-
-
-def simulated_sites(sites_root: str | Path, chosen: Sequence[str] | None, bundle: str) -> list[str]:
-    """Return the names of the sites that take part in a simulation, sorted.
-
-    Args:
-        sites_root: one folder per site.
-        chosen: names of those that take part; ``None``: all.
-        bundle: of the job.
-
-    Raises:
-        ConfigError: when the folder is missing or empty, or has no folder for a chosen site.
-    """
-    federate = configuration.read_keys(locate_bundle(bundle) / configuration.FEDERATE)
-    return list(chosen_sites(sites_root, chosen, {}, bool(federate.get("any_folder"))))
 
 
 @contextmanager

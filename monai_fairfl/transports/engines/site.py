@@ -69,10 +69,6 @@ class JobSiteSettings(SiteSettings):
         super().__post_init__()
         for name in self.groups:
             safe_name(name, "groups: the name")
-        try:
-            torch.device(self.device or "cpu")
-        except RuntimeError as error:
-            raise ConfigError(f"device must be one of torch, got {self.device!r}") from error
 
     @classmethod
     def merged(
@@ -186,6 +182,23 @@ def _is_outside(value: Any) -> bool:
     return isinstance(value, str) and (Path(value).is_absolute() or ".." in Path(value).parts)
 
 
+def simulated_sites(
+    sites_root: str | Path, chosen: str | Sequence[str] | None, bundle: str
+) -> dict[str, Path]:
+    """Return the sites that take part in a simulation, sorted -> folder of each one's images.
+
+    Args:
+        sites_root: one folder per site.
+        chosen: name or names of those that take part; ``None``: all.
+        bundle: of the job.
+
+    Raises:
+        ConfigError: when the folder is missing or empty, or has no folder for a chosen site.
+    """
+    federate = configuration.read_keys(locate_bundle(bundle) / configuration.FEDERATE)
+    return chosen_sites(sites_root, chosen, {}, bool(federate.get("any_folder")))
+
+
 class Site:
     """Answers the requests of one job.
 
@@ -205,9 +218,6 @@ class Site:
         self.job = job
         self._threads = 1
         self._client: FairMonaiAlgo | None = None
-        # Both write several lines per round and site that tell nothing.
-        for library in ("ignite", "monai"):
-            logging.getLogger(library).setLevel(logging.WARNING)
 
     def answer(self, read: Callable[[], Packed]) -> Reply:
         """Carry out one request.
@@ -243,7 +253,7 @@ class Site:
         settings = replace(settings, device=settings.device or best_device())
         require_device(settings.device)
         bundle_root = self.bundle_root(settings)
-        images = self.images(settings, bundle_root)
+        images = self.images(settings)
         # One folder for all jobs of the site, and for nobody else on its machine.
         private = private_folder(storage_folder(self.workspace)) / self.name
         client = bundle_client(
@@ -290,7 +300,7 @@ class Site:
             )
         return root
 
-    def images(self, settings: JobSiteSettings, bundle_root: Path) -> Path:
+    def images(self, settings: JobSiteSettings) -> Path:
         """Return the folder of the site's images.
 
         Raises:
@@ -300,6 +310,4 @@ class Site:
             return Path(str(settings.dataset_dir))
         if not settings.sites_root:
             raise ConfigError('where are its images? Set "dataset_dir" to their folder')
-        federate = configuration.read_keys(bundle_root / configuration.FEDERATE)
-        any_folder = bool(federate.get("any_folder"))
-        return chosen_sites(settings.sites_root, self.name, {}, any_folder)[self.name]
+        return simulated_sites(settings.sites_root, self.name, settings.bundle)[self.name]

@@ -104,7 +104,7 @@ class FairFLAggregator(ModelAggregator):
         self.federation = {**OF_SCRIPTS, **(federation or {})}
         self.federation["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation["ranges"]}
         self.federation["guards"] = config_of_shipped(self.federation.get("guards"))
-        self.parts = strategy.exchanged if strategy.exchanged != Parts() else None
+        self.parts = strategy.exchanged
 
         # What the clients were sent, and its tensors; their results.
         self._task: Any = None
@@ -142,11 +142,6 @@ class FairFLAggregator(ModelAggregator):
             FederationError: when no result of the round can be used, or their average is not
                 finite; it names the reason for each.
         """
-        if not self._sent:
-            raise FederationError(
-                "the model that the clients were sent is not known here: use this aggregator in "
-                "NVFlare's FedAvgRecipe, whose workflow shows it the model"
-            )
         history = self._run()
         if self.strategy.rewards:
             raise self._needs_more("a model of its own for every client")
@@ -326,6 +321,6 @@ class FairFLAggregator(ModelAggregator):
 def _number(value: Any) -> float:
     """Return a metric as a number, NaN where it is none."""
     try:
-        return float(value) if not isinstance(value, str) else math.nan
-    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return float(value)
+    except Exception:  # whatever a class of its own raises
         return math.nan

@@ -40,11 +40,9 @@ def allowed(kit: str | Path, also: Sequence[str] = (), add: bool = False) -> boo
             goes in too. Restart the server or client afterwards.
 
     Raises:
-        ConfigError: when there is no policy, or the kit is of a person, who runs no job.
+        ConfigError: when there is no policy.
     """
     own = Path(kit) / "local" / OWN_POLICY
-    if (Path(kit) / "startup" / "fed_admin.json").exists():
-        raise ConfigError(f"{kit} is the kit of a person: give that of the server or of a site")
     file = own if own.exists() else own.with_name(f"{OWN_POLICY}.default")
     try:
         policy = object_of_json(file.read_bytes())
@@ -53,8 +51,7 @@ def allowed(kit: str | Path, also: Sequence[str] = (), add: bool = False) -> boo
             raise ValueError(f"{LIST} is no list")
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{file} is no JSON policy of a server or site ({error}): mend it, or give the folder "
-            "that 'nvflare provision' or 'nvflare poc prepare' made for the site"
+            f"{file} is no JSON policy ({error}): mend it, or give the kit of a server or site"
         ) from error
     # A star allows every class.
     lacking = [entry for entry in (ENTRY, *also) if entry not in listed and "*" not in listed]

@@ -22,15 +22,11 @@ from nvflare.recipe.spec import Recipe
 from monai_fairfl import strategies
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import Parts, Strategy
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import HOME, folder_of_run
-from monai_fairfl.transports.engines.making_jobs import (
-    job_of,
-    simulated_sites,
-    simulation,
-    start_of,
-)
+from monai_fairfl.transports.engines.making_jobs import job_of, simulation, start_of
+from monai_fairfl.transports.engines.site import simulated_sites
 from monai_fairfl.transports.flare.controller import INITIAL, FairFLController
 from monai_fairfl.transports.flare.sites import FairFLExecutor
 from monai_fairfl.utils.named_classes import as_mapping
@@ -106,9 +102,8 @@ class FairFLRecipe(Recipe):
         job.set_app_packages(["monai_fairfl", *installed])
         # NVFlare takes a mapping with a name for a component.
         plain = {key: value for key, value in vars(self.asked).items() if key not in OF_NVFLARE}
-        parts = made.exchanged if made.exchanged != Parts() else None
         start_of(self.asked).write(folder / INITIAL)
-        job.to_server(FairFLController(made, self.asked.name, plain, parts))
+        job.to_server(FairFLController(made, self.asked.name, plain, made.exchanged))
         # Seconds that a site waits before it asks for its next task; NVFlare's own 2 are most of a
         # small round.
         job.to_server({"server": {"task_request_interval": 0.5}})
@@ -211,7 +206,7 @@ def simulate_job(
         ConfigError: when the sites or the settings are wrong.
         FederationError: when the run did not end; the logs name the reason.
     """
-    sites = simulated_sites(sites_root, site_names, bundle)
+    sites = list(simulated_sites(sites_root, site_names, bundle))
     given = {"min_clients": len(sites), **arguments}
     recipe = FairFLRecipe(bundle=bundle, sites_root=sites_root, **given)
     simulator = Path(workspace).absolute() / "nvflare"

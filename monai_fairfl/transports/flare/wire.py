@@ -79,15 +79,12 @@ def packed_of(model: FLModel) -> Packed:
     """Return the request or reply that NVFlare has brought.
 
     Raises:
-        ValueError: when it is not of this package.
+        KeyError: when it is not of this package.
         TypeError: when something in it is no tensor.
     """
-    meta = model.meta or {}
-    if not isinstance(meta.get(META), Mapping):
-        raise ValueError("this is not of monai_fairfl: another workflow runs at the other end")
     tensors = {}
     if model.params is not None:
         tensors["model"] = tensors_of(model.params)
-    if BUFFERS in meta:
-        tensors["buffers"] = tensors_of(meta[BUFFERS])
-    return meta[META], tensors
+    if BUFFERS in model.meta:
+        tensors["buffers"] = tensors_of(model.meta[BUFFERS])
+    return model.meta[META], tensors

@@ -36,14 +36,9 @@ from safetensors.torch import load
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.messages import Reply, Request
-from monai_fairfl.transports.engines.job import HOME, folder_of_run, run_job
-from monai_fairfl.transports.engines.making_jobs import (
-    job_of,
-    simulated_sites,
-    simulation,
-    start_of,
-)
-from monai_fairfl.transports.engines.site import Site
+from monai_fairfl.transports.engines.job import HOME, Job, folder_of_run, run_job
+from monai_fairfl.transports.engines.making_jobs import job_of, simulation, start_of
+from monai_fairfl.transports.engines.site import Site, simulated_sites
 from monai_fairfl.transports.engines.wire import Packed, packed_reply, packed_request, reply_from
 from monai_fairfl.transports.flower.job import job_of_config, run_config, site_settings
 from monai_fairfl.utils.files import safe_name, tensors_as_bytes
@@ -84,16 +79,14 @@ def packed_of(content: RecordDict) -> Packed:
     """Return the request or reply that Flower has brought.
 
     Raises:
-        Exception: several kinds; a ValueError when it is not of this package.
+        Exception: several kinds; a KeyError when it is not of this package.
     """
-    record = content.get(PLAIN)
-    if not isinstance(record, ConfigRecord):
-        raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
+    plain = object_of_json(str(content.config_records[PLAIN]["json"]))
     tensors = {}
     for name in ("model", "buffers"):
         if name in content:
             tensors[name] = load(content.array_records[name][TENSORS].data)
-    return object_of_json(str(record["json"])), tensors
+    return plain, tensors
 
 
 # --- the server
@@ -108,16 +101,13 @@ class FlowerTransport:
     Args:
         grid: of the run.
         nodes: returns site -> node id of the sites that are connected now.
-        rounds: of the run, in all.
-        min_clients: that are waited for before the clients are counted.
-        wait: seconds to wait for them; 0: for ever.
+        job: whose ``min_clients`` are waited for ``timeout`` seconds, before the clients are
+            counted.
     """
 
     grid: Grid
     nodes: Nodes
-    rounds: int
-    min_clients: int = 1
-    wait: float = 0
+    job: Job
 
     @property
     def clients(self) -> Sequence[str]:
@@ -126,11 +116,11 @@ class FlowerTransport:
         A site whose SuperNode was started again connects within seconds. Where too few come in
         time, those that are there.
         """
-        end = time.monotonic() + (self.wait or math.inf)
+        end = time.monotonic() + (self.job.timeout or math.inf)
         found = sorted(self.nodes())
-        if len(found) < self.min_clients:
-            logger.info("the run needs %d sites; connected: %s", self.min_clients, found)
-        while len(found) < self.min_clients and time.monotonic() < end:
+        if len(found) < self.job.min_clients:
+            logger.info("the run needs %d sites; connected: %s", self.job.min_clients, found)
+        while len(found) < self.job.min_clients and time.monotonic() < end:
             time.sleep(SECONDS_BETWEEN_LOOKS)
             found = sorted(self.nodes())
         return found
@@ -147,7 +137,7 @@ class FlowerTransport:
         for request in requests:
             numbers: list[str] = []
             if request.client in nodes:
-                content = content_of(packed_request(request, self.rounds))
+                content = content_of(packed_request(request, self.job.num_rounds))
                 node = nodes[request.client]
                 message = Message(content, node, MessageType.TRAIN, ttl=time_to_live)
                 numbers = [number for number in self.grid.push_messages([message]) if number]
@@ -242,9 +232,8 @@ def main(grid: Grid, context: Context) -> None:
 
     job = job_of_config(context.run_config)
     run = folder_of_run(home / "runs", job.name)
-    transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
     try:
-        run_job(run, job, start_of(job), transport, "Flower")
+        run_job(run, job, start_of(job), FlowerTransport(grid, nodes, job), "Flower")
     except FairFLError as error:
         raise FederationError(f"{error}\nSubmit the app again to go on from {run}") from error
 
@@ -307,7 +296,7 @@ def simulate_job(
     workspace: str | Path,
     sites_root: str | Path,
     site_names: Sequence[str] | None = None,
-    processes: int | None = None,
+    jobs: int | None = None,
     *,
     bundle: str,
     **arguments: Any,
@@ -319,7 +308,7 @@ def simulate_job(
             that did not end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
-        processes: that train at a time; as many as the machine has processors by default.
+        jobs: processes that train at a time; as many as the machine has processors by default.
         bundle: as for :func:`~monai_fairfl.transports.engines.making_jobs.job_of`.
         arguments: likewise.
 
@@ -350,15 +339,14 @@ def simulate_job(
         def nodes() -> dict[str, int]:
             return dict(zip(sites, sorted(grid.get_node_ids()), strict=False))
 
-        transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
         # Flower prints an exception of this thread, and raises another one.
         try:
-            run_job(run, job, start, transport, "Flower")
+            run_job(run, job, start, FlowerTransport(grid, nodes, job), "Flower")
         except BaseException as error:
             failures.append(error)
 
     site_of = partial(_site_of, folder / "sites", json.dumps(site_settings(run_config(job))))
-    at_a_time = min(processes or os.cpu_count() or 1, len(sites))
+    at_a_time = min(jobs or os.cpu_count() or 1, len(sites))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     with simulation(run):
         run_simulation(

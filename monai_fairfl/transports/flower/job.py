@@ -58,13 +58,7 @@ def job_of_config(config: Mapping[str, Any]) -> Job:
     >>> job_of_config(run_config(job)) == job
     True
     """
-    given = settings_in(config)
-    if "bundle" not in given:
-        raise ConfigError(
-            "the app's run configuration names no bundle: make the app with "
-            "'monai-fairfl export BUNDLE --engine flower', not by hand"
-        )
-    return job_of(**given)
+    return job_of(**settings_in(config))
 
 
 def site_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,5 +6,4 @@ from .dealing import Turn as Turn
 from .dealing import Work as Work
 from .dealing import WorkerClients as WorkerClients
 from .dealing import carry_out as carry_out
-from .dealing import dealt_out as dealt_out
 from .process import prepare as prepare

@@ -19,33 +19,11 @@ from typing import Any
 from monai_fairfl.errors import in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.server.progress import shown_by
-from monai_fairfl.transports.in_process import Client, Clients
+from monai_fairfl.transports.in_process import Client, InProcess
 from monai_fairfl.transports.workers.process import Worker, news, say
 from monai_fairfl.utils.terminal import stopping_on_signals
 
 # --- the clients of a federation
-
-
-def dealt_out(sizes: Mapping[str, float], workers: int) -> dict[str, int]:
-    """client -> number of its worker, so that all workers have about as much to do.
-
-    The largest client comes first, each to the worker with the least so far (Graham's rule of the
-    longest processing time: at most a third above the best possible, SIAM J. Appl. Math. 17, 1969).
-
-    Args:
-        sizes: client -> how much it has to do, in any unit.
-        workers: number of workers, from 1.
-
-    >>> dealt_out({"ash": 4, "elm": 9, "fir": 6, "oak": 7}, workers=2)
-    {'elm': 0, 'oak': 1, 'fir': 1, 'ash': 0}
-    """
-    work = [0.0] * workers
-    places = {}
-    for client in sorted(sizes, key=lambda name: (-sizes[name], name)):
-        least = work.index(min(work))
-        work[least] += sizes[client]
-        places[client] = least
-    return places
 
 
 class WorkerClients:
@@ -60,7 +38,7 @@ class WorkerClients:
     Args:
         clients: name -> a function that makes the client. It must be one that can be pickled, such
             as a ``functools.partial`` of a function of a module and plain values.
-        places: client -> number of its worker, see :func:`dealt_out`.
+        places: client -> number of its worker.
 
     >>> from functools import partial
     >>> from monai_fairfl.client import FairMonaiAlgo
@@ -99,9 +77,7 @@ class WorkerClients:
                 for worker, kind, value in news(asked):
                     request = asked.pop(worker)
                     if kind == "ended":
-                        value = request.reply(
-                            error=f"{value}; another one answers its next request"
-                        )
+                        value = request.reply(error=f"{value}; another answers its next request")
                     elif kind == "raised":
                         # A reply that cannot be sent is a fault of its client alone.
                         value = request.reply(error=in_words(value))
@@ -133,7 +109,7 @@ class WorkerClients:
 
 # In a worker process:
 
-_clients = Clients()
+_clients = InProcess({})
 
 
 def _answer(make: Callable[[], Client], request: Request) -> Reply:
@@ -183,8 +159,7 @@ there. An exception ends all work: what concerns one piece alone is returned.
 
 def carry_out(
     pieces: Mapping[str, Work],
-    jobs: int = 1,
-    devices: Sequence[str] = (),
+    all_of: Turn = Turn(),
     rounds_done: Callable[[str, int], None] | None = None,
     ended: Callable[[str, Any], None] = lambda title, result: None,
 ) -> bool:
@@ -197,8 +172,7 @@ def carry_out(
 
     Args:
         pieces: title -> a piece of work.
-        jobs: processes that work at a time.
-        devices: of these, in their order; none where nobody deals them out.
+        all_of: processes that work at a time, and their devices.
         rounds_done: is called with the title of a piece when a federation of it begins or goes on,
             and after each round, with the number of its rounds; ``None``: each shows itself.
         ended: is called with the title of a piece that has ended, and what it returned, or a
@@ -220,38 +194,37 @@ def carry_out(
     stop = Event()
     titles = list(pieces)
     beside = 1
-    if jobs > 1 and len(titles) > 1:
+    if all_of.jobs > 1 and len(titles) > 1:
         with suppress(Exception):  # pickle raises several kinds
-            beside = 1 if b"__main__" in pickle.dumps(dict(pieces)) else jobs
+            beside = 1 if b"__main__" in pickle.dumps(dict(pieces)) else all_of.jobs
     full = len(titles) - len(titles) % beside
     with stopping_on_signals(stop.set):
         for wave in (titles[:full], titles[full:]):
             if beside > 1 and len(wave) > 1:
                 apart = {title: pieces[title] for title in wave}
-                _do_apart(apart, jobs, devices, stop, rounds_done, ended)
+                _do_apart(apart, all_of, stop, rounds_done, ended)
                 continue
             for title in wave:
                 if stop.is_set():
                     break
                 with shown_by(partial(rounds_done, title)) if rounds_done else nullcontext():
-                    result = pieces[title](Turn(jobs, devices))
+                    result = pieces[title](all_of)
                 ended(title, result)
     return stop.is_set()
 
 
 def _do_apart(
     pieces: Mapping[str, Work],
-    jobs: int,
-    devices: Sequence[str],
+    all_of: Turn,
     stop: Event,
     rounds_done: Callable[[str, int], None] | None,
     ended: Callable[[str, Any], None],
 ) -> None:
     """Do pieces of work in worker processes, each with an equal share of all processes."""
-    share = max(1, jobs // len(pieces))
+    share = max(1, all_of.jobs // len(pieces))
     free = []
-    for first in range(0, jobs - share + 1, share):
-        free.append(Turn(share, devices[first : first + share]))
+    for first in range(0, all_of.jobs - share + 1, share):
+        free.append(Turn(share, all_of.devices[first : first + share]))
     waiting = list(pieces)
     running: dict[Worker, tuple[str, Turn]] = {}
     try:
