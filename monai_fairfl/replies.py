@@ -603,8 +603,8 @@ class Replies(list[Reply]):
             if self.labelled is not None and class_axis is not None:
                 # Where nobody labels a class, all count.
                 who = torch.as_tensor(self.labelled | ~self.labelled.any(0))
-                by_class = zip(who.T, values.movedim(1 + class_axis, 0), strict=True)
-                rows = [reduce(of_class[labellers]) for labellers, of_class in by_class]
+                of_classes = zip(who.T, values.movedim(1 + class_axis, 0), strict=True)
+                rows = [reduce(of_class[labellers]) for labellers, of_class in of_classes]
                 step = torch.stack(rows).movedim(0, class_axis)
             found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
         return found

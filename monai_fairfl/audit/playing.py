@@ -309,8 +309,9 @@ def _replies(
     given = [(client, one) for client, of in record["verdicts"].items() for one in of]
     shortened = [client for client, verdict in given if verdict["action"] == "clip"]
     groups = {tuple(verdict["group"]) for _, verdict in given if verdict["action"] == "share"}
-    others: dict[str, Any] = {"shortened": shortened, "groups": sorted(groups)}
-    plain = Replies(replies, requests, spec, missing=missing, **others)
+    plain = Replies(
+        replies, requests, spec, missing=missing, shortened=shortened, groups=sorted(groups)
+    )
     return LedgerReplies(plain, record["gram"] if trained else None)
 
 

@@ -205,10 +205,8 @@ class Facts:
     {'A': {'samples': 50}, 'B': {'samples': 30}}
     """
 
-    def __init__(
-        self, declared: Mapping[str, int] | None = None, records: Iterable[Mapping[str, Any]] = ()
-    ):
-        self.known: ByClient = {client: {"samples": n} for client, n in (declared or {}).items()}
+    def __init__(self, declared: Mapping[str, int] = {}, records: Iterable[Mapping[str, Any]] = ()):
+        self.known: ByClient = {client: {"samples": n} for client, n in declared.items()}
         for record in records:
             for client, found in (record.get("facts") or {}).items():
                 self.known.setdefault(client, {}).update(found)
