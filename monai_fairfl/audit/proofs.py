@@ -67,8 +67,8 @@ class Receipt:
     run: str
     round: int
     head: str
-    update: str | None
-    ended: bool
+    update: str | None = None
+    ended: bool = False
 
     @property
     def records(self) -> int:
@@ -165,7 +165,8 @@ def read_receipts(file: str | Path) -> list[Receipt]:
             logger.warning("%s, line %d was cut short and does not count", path, number)
             continue
         try:
-            found.append(Receipt(**{row.name: plain[row.name] for row in fields(Receipt)}))
+            names = [row.name for row in fields(Receipt) if row.name in plain]
+            found.append(Receipt(**{name: plain[name] for name in names}))
         except (TypeError, KeyError) as error:
             raise ConfigError(f"{path}, line {number} is no receipt: {plain!r:.200}") from error
     return found
