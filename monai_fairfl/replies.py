@@ -30,9 +30,6 @@ Reduce = Callable[[torch.Tensor], torch.Tensor]
 BLOCK = 65536
 """Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
 
-ROUNDING = 1e-6
-"""Of inner products of float32 vectors, relative."""
-
 ZERO_NORM = 1e-12
 """A shorter vector has no direction: its cosines are 0."""
 
@@ -308,21 +305,6 @@ class Geometry:
             gram = gram - self.classes()[~(in_a & in_b)].sum(axis=0)
         return cosine(gram, a, b)
 
-    def squared_distances(self) -> np.ndarray:
-        """The squared distances of all pairs of updates, shape (N, N).
-
-        As for cosines, the output row of a class that one of both does not label is left out. What
-        is no larger than rounding is 0.
-        """
-        squared = _squared_distances(self.gram)
-        if self.labelled is not None:
-            for of_class, gram in zip(self.labelled.T, self.classes(), strict=True):
-                in_both = of_class[:, None] & of_class[None]
-                squared = squared - np.where(in_both, 0.0, _squared_distances(gram))
-        squared_norms = np.diag(self.gram)
-        sums = squared_norms[:, None] + squared_norms[None]
-        return np.where(squared > ROUNDING * sums, squared, 0.0)
-
     def squared_distances_from_mean(self, weights: np.ndarray) -> np.ndarray:
         """The squared distance of each update from their weighted mean, shape (N,).
 
@@ -367,14 +349,6 @@ def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
     if length_a < ZERO_NORM or length_b < ZERO_NORM:
         return 0.0
     return float(np.clip(a @ gram @ b / (length_a * length_b), -1.0, 1.0))
-
-
-def _squared_distances(gram: np.ndarray) -> np.ndarray:
-    """The squared distances of all pairs of vectors; 0 where they are no larger than rounding."""
-    squared_norms = np.diag(gram)
-    sums = squared_norms[:, None] + squared_norms[None]
-    squared = sums - 2 * gram
-    return np.where(squared > ROUNDING * sums, squared, 0.0)
 
 
 def _from_mean(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -609,7 +583,11 @@ class Replies(list[Reply]):
             start: the model that the steps are added to; ``None``: what the clients started from.
             scale: factor of each update, shape (N,); 1 when ``None``.
         """
-        found: dict[str, torch.Tensor] = {}
+        found = self.average_buffers(uniform(self), buffers)
+        for name, averaged in found.items():
+            if averaged.is_floating_point():
+                sent = [reply.buffers or {} for reply in self]
+                found[name] = reduce(torch.stack([of[name] for of in sent if name in of]))
         for name in self.spec.parameters:
             values = torch.stack([update[name] for update in self.updates])
             if scale is not None:
@@ -620,23 +598,15 @@ class Replies(list[Reply]):
                 starts = torch.stack([self.start(reply)[name] for reply in self])
                 origin = torch.zeros_like(starts[0])
                 values = starts.to(values.dtype) + values
-            class_axis = None if self.labelled is None else self.spec.class_axis(name)
-            if self.labelled is None or class_axis is None:
-                step = reduce(values)
-            else:
-                of_classes = []
-                for who, of_class in zip(
-                    self.labelled.T, values.movedim(1 + class_axis, 0), strict=True
-                ):
-                    labellers = who if who.any() else ~who
-                    of_classes.append(reduce(of_class[torch.as_tensor(labellers)]))
-                step = torch.stack(of_classes).movedim(0, class_axis)
+            step = reduce(values)
+            class_axis = self.spec.class_axis(name)
+            if self.labelled is not None and class_axis is not None:
+                # Where nobody labels a class, all count.
+                who = torch.as_tensor(self.labelled | ~self.labelled.any(0))
+                of_classes = zip(who.T, values.movedim(1 + class_axis, 0), strict=True)
+                rows = [reduce(of_class[labellers]) for labellers, of_class in of_classes]
+                step = torch.stack(rows).movedim(0, class_axis)
             found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
-        for name, averaged in self.average_buffers(uniform(self), buffers).items():
-            found[name] = averaged
-            if averaged.is_floating_point():
-                sent = [reply.buffers or {} for reply in self]
-                found[name] = reduce(torch.stack([of[name] for of in sent if name in of]))
         return found
 
     def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
@@ -690,7 +660,7 @@ class Replies(list[Reply]):
 
     def _step(self, name: str, rho: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         """The weighted sum of the updates of one tensor, in its shape; in memory of its own."""
-        class_axis = None if self.labelled is None else self.spec.class_axis(name)
+        class_axis = self.spec.class_axis(name)
         if self.labelled is None or class_axis is None:
             changes = self.updates[0][name]
             kind = torch.promote_types(changes.dtype, torch.float32)

@@ -31,11 +31,11 @@ import numpy as np
 import torch
 
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean, in_words
-from monai_fairfl.messages import ModelSpec, Request, Weights, measurement_of_json, to_json
+from monai_fairfl.messages import ModelSpec, Request, measurement_of_json, to_json
 from monai_fairfl.replies import Geometry, Replies, weights_of_model
 from monai_fairfl.run.ledger import number_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy, play_round
-from monai_fairfl.strategies.parts import Average, Details, Mixed, Reward, Sparsified
+from monai_fairfl.strategies.parts import Details, Mixed, Reward, Sparsified
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.arguments import is_finite
 
@@ -112,10 +112,6 @@ class LedgerReplies(Replies):
             found.known_classes[layer] = np.array(grams, dtype=float)[:, rows][:, :, rows]
         return found
 
-    def start(self, *given: Any) -> Weights:
-        """What may be passed on, and not looked at."""
-        return NoTensors("the models that clients began with")
-
     def local(self, *given: Any) -> dict[str, torch.Tensor]:
         """What may be passed on, and not looked at."""
         return NoTensors("the models that clients trained")  # type: ignore[return-value]
@@ -123,6 +119,8 @@ class LedgerReplies(Replies):
     def average(self, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
         """Nothing: no model is in the ledger."""
         return {}
+
+    reduced = average
 
 
 class LedgerGeometry(Geometry):
@@ -193,28 +191,19 @@ class LedgerRun:
         strategy.gains_when = self.opening.get("gains_when", {})  # type: ignore[misc]
         return strategy
 
-    def started(self, strategy: Strategy) -> Strategy:
-        """A new strategy, ready to play this run's rounds, which make no models.
+    def started(self, strategy: Strategy | None = None) -> Strategy:
+        """A new strategy, or the run's own, ready to play its rounds, which make no models.
 
         Raises:
             ConfigError: when it cannot train the run's model.
         """
-        average = _NoAverage()
-        if strategy.exchanged.average is not None:
-            average.uses_weights = strategy.exchanged.average.uses_weights
-        strategy.exchanged = replace(strategy.exchanged, average=average, reward=_NoReward())
+        strategy = strategy or self.strategy()
+        strategy.exchanged = replace(strategy.exchanged, reward=_NoReward())
         strategy.buffers = self.opening["buffers"]
         shapes = self.opening["shapes"]
         model = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
         strategy.start(model, self.opening["clients"], self.spec)
         return strategy
-
-
-class _NoAverage(Average):
-    """Makes no model; weights are as with the average that it stands for."""
-
-    def __call__(self, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
-        return {}
 
 
 class _NoReward(Reward):
@@ -259,10 +248,10 @@ def play(
     >>> record["aggregation"], result.aggregation
     ({'elm': 0.75, 'oak': 0.25}, {'elm': 0.5, 'oak': 0.5})
     """
-    own = run.started(run.strategy())
+    own = run.started()
     asked = None
     if strategy is not None or without is not None:
-        asked = run.started(strategy or run.strategy())
+        asked = run.started(strategy)
     for record in run.rounds:
         own_requests: list[Sequence[Request]] = []
         result = _play_round(own, record, _as_recorded(record, own_requests))
@@ -320,17 +309,16 @@ def _replies(
     given = [(client, one) for client, of in record["verdicts"].items() for one in of]
     shortened = [client for client, verdict in given if verdict["action"] == "clip"]
     groups = {tuple(verdict["group"]) for _, verdict in given if verdict["action"] == "share"}
-    others: dict[str, Any] = {"shortened": shortened, "groups": sorted(groups)}
-    plain = Replies(replies, requests, spec, missing=missing, **others)
+    plain = Replies(
+        replies, requests, spec, missing=missing, shortened=shortened, groups=sorted(groups)
+    )
     return LedgerReplies(plain, record["gram"] if trained else None)
 
 
 def _training(record: Record) -> int | None:
     """Number of the exchange that trained; ``None``: none did."""
-    found = []
-    for number, entries in enumerate(record["exchanges"]):
-        if any(entry["task"] == "train" for entry in entries):
-            found.append(number)
+    exchanges = enumerate(record["exchanges"])
+    found = [number for number, of in exchanges if any(one["task"] == "train" for one in of)]
     if len(found) > 1:
         raise NotInLedgerError(
             f"it trained in {len(found)} exchanges, and the ledger holds the inner products of the "
@@ -364,11 +352,9 @@ def _without(record: Record, client: str) -> Record:
     exchanges = []
     for entries in record["exchanges"]:
         exchanges.append([entry for entry in entries if entry["client"] != client])
-    samples = {other: count for other, count in record["samples"].items() if other != client}
     clients = [other for other in record["clients"] if other != client]
     known = [other for other in record["known_clients"] if other != client]
-    changed = {"exchanges": exchanges, "samples": samples, "clients": clients}
-    return {**record, **changed, "known_clients": known}
+    return {**record, "exchanges": exchanges, "clients": clients, "known_clients": known}
 
 
 def _where_the_same_was_asked(
@@ -392,8 +378,8 @@ def _where_the_same_was_asked(
     makes_the_same_models = shipped and type(asked) is type(own) and all_sites
 
     def answer(number: int, requests: Sequence[Request]) -> Sequence[Record]:
-        sites, least = len(record["samples"]), asked.min_clients
-        if sites < least:
+        sites, least = record["clients"], asked.min_clients
+        if len(sites) < least:
             raise NotInLedgerError(f"it needs at least {least} sites, and {sites} remain")
         # Before the training all methods ask about the same models, after it each about its own.
         training = _training(record)
@@ -520,8 +506,11 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
         expected["details"] = {name: of for name, of in details if name not in not_computed}
         computed = {name: to_json(getattr(result, name)) for name in COMPARED}
         computed.update(round=position, measurements=_as_replied(record))
-        for place, one, two in _pairs(expected, computed, f"round {position}"):
+        ones = _by_place(expected, f"round {position}")
+        twos = _by_place(computed, f"round {position}")
+        for place in sorted({*ones, *twos}):
             numbers += 1
+            one, two = ones.get(place), twos.get(place)
             difference = _distance(one, two)
             if difference > largest:
                 largest, where = difference, place
@@ -546,17 +535,14 @@ def _as_replied(record: Record) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _pairs(recorded: Any, computed: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
-    """Every single value of both, with its place; ``None`` where one of both has none."""
-    known = [value for value in (recorded, computed) if value is not None]
-    # A mapping in the place of a number is one value: an empty one has nothing to compare in it.
-    if known and all(isinstance(value, Mapping) for value in known):
-        one = recorded or {}
-        two = computed or {}
-        for key in sorted({*one, *two}):
-            yield from _pairs(one.get(key), two.get(key), f"{where}, {key}")
-    else:
-        yield where, recorded, computed
+def _by_place(value: Any, where: str) -> dict[str, Any]:
+    """Place -> each single value of a mapping of mappings."""
+    if not isinstance(value, Mapping):
+        return {where: value}
+    found: dict[str, Any] = {}
+    for key, one in value.items():
+        found |= _by_place(one, f"{where}, {key}")
+    return found
 
 
 def _distance(recorded: Any, computed: Any) -> float:
@@ -588,24 +574,19 @@ class WhatIf:
     """An answer.
 
     Args:
-        question: the strategy that was asked, and the site that was left out.
-        first_round_is_exact: whether the answer is exact for the first round: nothing before it
-            depends on the weights.
-        why_not: the reason where it would not.
+        question: the strategy that was asked, and the site that was left out, if any.
         rounds: of each round its number, and under ``"recorded"`` and ``"what_if"`` the
             ``"aggregation"`` and the ``"contributions"``.
         sites: site -> ``"weight"`` (mean over the rounds in which it has one) and
             ``"contribution"`` (of its last round), each ``"recorded"`` and ``"what_if"``.
 
     >>> elm = {"weight": {"recorded": 0.6, "what_if": 0.75}}
-    >>> found = WhatIf({"strategy": "FedAvg", "without": "oak"}, True, "", [], {"elm": elm})
+    >>> found = WhatIf({"strategy": "FedAvg", "without": "oak"}, [], {"elm": elm})
     >>> found.sites["elm"]["weight"]["what_if"]
     0.75
     """
 
-    question: Mapping[str, str]
-    first_round_is_exact: bool
-    why_not: str
+    question: Mapping[str, str | None]
     rounds: Sequence[Mapping[str, Any]]
     sites: Mapping[str, Mapping[str, Mapping[str, float | None]]]
 
@@ -646,8 +627,8 @@ def what_if(
     ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
     ...     without_oak = what_if(folder, without="oak")
     ...     by_cgsv = what_if(folder, strategy=CGSV())  # it compares updates, which are alike here
-    >>> without_oak.rounds[0]["what_if"]["aggregation"], without_oak.first_round_is_exact
-    ({'elm': 0.75, 'fir': 0.25}, True)
+    >>> without_oak.rounds[0]["what_if"]["aggregation"]
+    {'elm': 0.75, 'fir': 0.25}
     >>> by_cgsv.sites["elm"]["contribution"]
     {'recorded': 0.6, 'what_if': 0.3333333333333333}
     """
@@ -667,34 +648,9 @@ def what_if(
         of_round["recorded"] = {name: record[name] for name in ANSWERS}
         of_round["what_if"] = {name: to_json(getattr(result, name)) for name in ANSWERS}
         rounds.append(of_round)
-    why_not = _why_first_round_is_not_exact(run, without)
-    question = {"strategy": run.opening["name"]}
-    if strategy is not None:
-        question["strategy"] = type(strategy).__name__
-    if without is not None:
-        question["without"] = without
-    return WhatIf(question, not why_not, why_not, rounds, _by_site(known, rounds))
-
-
-def _why_first_round_is_not_exact(run: LedgerRun, without: str | None) -> str:
-    """Why even the first round could have been another one; empty where it could not.
-
-    Another strategy changes nothing before its first weights. A site that is not there does, where
-    sites are drawn or compared.
-    """
-    if not run.rounds:
-        return "there is no round"
-    if without is None:
-        return ""
-    if run.opening["clients_per_round"] is not None:
-        return "each round drew some of the sites, and would have drawn others"
-    acted = []
-    for client, verdicts in run.rounds[0]["verdicts"].items():
-        if any(verdict["action"] != "flag" for verdict in verdicts):
-            acted.append(client)
-    if acted:
-        return f"a guard acted on {', '.join(acted)}, which it compares with all sites"
-    return ""
+    name = run.opening["name"] if strategy is None else type(strategy).__name__
+    question = {"strategy": name, "without": without}
+    return WhatIf(question, rounds, _by_site(known, rounds))
 
 
 def _by_site(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,6 @@ WHERE_RECEIPTS_ARE = (
     "workspace, or of the site's folder with Flower"
 )
 """The folder of a site's ``receipts.jsonl``, for errors."""
-
-KINDS = {"client": str, "run": str, "round": int, "head": str}
-"""What every receipt has, and of which type."""
 
 ROUNDING = 1e-4
 """Of inner products that another processor computed, relative to the lengths."""
@@ -70,8 +67,8 @@ class Receipt:
     run: str
     round: int
     head: str
-    update: str | None
-    ended: bool
+    update: str | None = None
+    ended: bool = False
 
     @property
     def records(self) -> int:
@@ -167,17 +164,11 @@ def read_receipts(file: str | Path) -> list[Receipt]:
         except ValueError:
             logger.warning("%s, line %d was cut short and does not count", path, number)
             continue
-        is_receipt = isinstance(plain, dict) and all(
-            isinstance(plain.get(name), kind) for name, kind in KINDS.items()
-        )
-        if not is_receipt or plain["round"] < 0:
-            raise ConfigError(
-                f"{path}, line {number} is no receipt: client, run and head must be texts, and "
-                f"round a whole number, got {plain!r:.200}"
-            )
-        required = {name: plain[name] for name in KINDS}
-        ended = plain.get("ended") is True
-        found.append(Receipt(**required, update=plain.get("update"), ended=ended))
+        try:
+            names = [row.name for row in fields(Receipt) if row.name in plain]
+            found.append(Receipt(**{name: plain[name] for name in names}))
+        except (TypeError, KeyError) as error:
+            raise ConfigError(f"{path}, line {number} is no receipt: {plain!r:.200}") from error
     return found
 
 
@@ -225,10 +216,9 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
         if heads[count - 1 : count] == [receipt.head]:
             covered = count
         else:
-            first = "the opening" if covered == 0 else f"the record of round {covered - 1}"
             problems.append(
                 f"{receipt} does not fit: the ledger had {count} records then and has {len(heads)} "
-                f"now, and from {first} on they were changed, or cut off"
+                f"now, and after {covered} of them they were changed, or cut off"
             )
     problems += _updates_that_nobody_sent(own, records)
     return Proof(len(records), covered, tuple(problems))
@@ -261,7 +251,6 @@ class Files:
     Args:
         checked: how many models, checkpoints and recorded rounds were compared with the ledger.
         problems: what is damaged, or is not what the ledger names.
-        notes: what a reader should know and is no problem.
 
     >>> Files(2, ["models/global.pt is damaged"]).problems
     ['models/global.pt is damaged']
@@ -269,7 +258,6 @@ class Files:
 
     checked: int
     problems: Sequence[str]
-    notes: Sequence[str] = ()
 
 
 def check_files(run_dir: str | Path) -> Files:
@@ -300,12 +288,11 @@ def check_files(run_dir: str | Path) -> Files:
     ...     _ = file.write_bytes(file.read_bytes()[:500])
     ...     cut = check_files(folder)
     >>> whole, len(cut.problems)
-    (Files(checked=2, problems=(), notes=()), 1)
+    (Files(checked=2, problems=()), 1)
     """
     run_dir = Path(run_dir)
     checked = 0
     problems = []
-    notes = []
     stated: dict[str, dict[int, bool]] = {}
     for path, read, named in _files(run_dir, stated):
         checked += 1
@@ -317,12 +304,10 @@ def check_files(run_dir: str | Path) -> Files:
             problems.append(f"{place}: {error}")
     for client, fits in stated.items():
         unlike = [number for number in fits if not fits[number]]
-        text = f"the recorded updates of {client} in rounds {unlike} are not those that it stated"
+        # In no round they are after a privacy filter: their inner products were compared.
         if 0 < len(unlike) < len(fits):
-            problems.append(text)
-        elif unlike:
-            notes.append(f"{text}, as after a privacy filter: their inner products were compared")
-    return Files(checked, tuple(problems), tuple(notes))
+            problems.append(f"{client} stated other updates than those of rounds {unlike}")
+    return Files(checked, tuple(problems))
 
 
 def _files(

@@ -48,7 +48,7 @@ from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
-from monai_fairfl.valuation.run import check_valuations, value_run
+from monai_fairfl.valuation.finished import check_valuations, value_run
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.comparison import Comparison

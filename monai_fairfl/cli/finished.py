@@ -87,7 +87,6 @@ def verify(args: argparse.Namespace) -> Answer:
             try:
                 proof = to_json(asdict(check()))
                 proof.setdefault("problems", proof.pop("differences", None))
-                lines += [f"  {note}" for note in proof.get("notes", [])]
                 lines.append(f"  {SAID[kind].format(**proof)}")
             except FairFLError as error:
                 # Of several runs the others go on.
@@ -112,9 +111,7 @@ def _what_if(args: argparse.Namespace) -> Answer:
                 row.append("–" if value is None else f"{value:.4f}")
         rows.append(row)
     table = text_of_table(["site", "weight", "what-if", "contribution", "what-if"], rows)
-    exact = "exact" if found.first_round_is_exact else f"not exact: {found.why_not}"
-    text = f"{table}\nThese are {MEANING}.\nFor the first round the answer is {exact}."
-    return Answer({**asdict(found), "meaning": MEANING}, text)
+    return Answer({**asdict(found), "meaning": MEANING}, f"{table}\nThese are {MEANING}.")
 
 
 # --- value

@@ -36,9 +36,9 @@ from monai_fairfl.messages import (
     Reply,
     Request,
     Weights,
+    all_finite,
     chosen,
     gain_name,
-    is_finite_or_unchanged,
     is_of_own_model,
     read_spec,
 )
@@ -398,11 +398,9 @@ class FairMonaiAlgo(MonaiAlgo):
             self.trainer.run()
         trained = training.state_of(self.trainer)
 
-        # A training that diverged is not stored: Adam's moments would spoil every later round. A
-        # constant buffer, such as a mask of -inf, may stay what it was.
+        # A training that diverged is not stored: Adam's moments would spoil every later round.
         for name, tensor in trained["local"].items():
-            before = None if name in self.spec.parameters else received[name].to(tensor)
-            if not is_finite_or_unchanged(tensor, before):
+            if not all_finite(tensor):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite, "
                     "and nothing of it is stored: lower learning_rate, or look for extreme images"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine
-from monai_fairfl.messages import Reply, Weights, is_finite_or_unchanged
+from monai_fairfl.messages import Reply, Weights, all_finite
 from monai_fairfl.replies import Replies
 from monai_fairfl.utils.arguments import argument
 
@@ -29,8 +29,7 @@ numbers for millions of rounds."""
 class NonFinite(Guard):
     """Quarantines an update or buffer that is not finite, and names its first bad tensor.
 
-    One such update in the average would turn every hospital's model into NaN. Values of a buffer
-    that the client was sent count as good, such as the -inf of an attention mask.
+    One such update in the average would turn every hospital's model into NaN.
 
     The check of the updates costs nothing: an update is finite exactly if its squared norm is,
     which was summed in float64 and stands on the Gram matrix's diagonal.
@@ -49,9 +48,7 @@ class NonFinite(Guard):
         squared_norms = np.diag(replies.geometry.gram)
         verdicts = {}
         for row, reply in enumerate(replies):
-            sent = replies.start(reply)
-            buffers = reply.buffers or {}
-            bad = [n for n in buffers if not is_finite_or_unchanged(buffers[n], sent.get(n))]
+            bad = [name for name, one in (reply.buffers or {}).items() if not all_finite(one)]
             if reply.update and not np.isfinite(squared_norms[row]):
                 bad += [name for name, one in reply.update.items() if not one.isfinite().all()]
             if bad:

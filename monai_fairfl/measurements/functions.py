@@ -95,9 +95,8 @@ def leave_one_out_model(
 ) -> dict[str, torch.Tensor]:
     r"""The received model less one client: w^{-i} = (w - pi w_i) / (1 - pi).
 
-    Exact when ``local`` (w_i) entered ``weights`` (w) with weight pi. Counters are copied, and so
-    are constants that are not finite, such as a mask of -inf. Running variances, which rounding or
-    another buffer policy could push below zero, are clipped at 0.
+    Exact when ``local`` (w_i) entered ``weights`` (w) with weight pi. Counters are copied. Running
+    variances, which rounding or another buffer policy could push below zero, are clipped at 0.
 
     >>> import torch
     >>> w, w_i = {"w": torch.tensor([2.0])}, {"w": torch.tensor([3.0])}
@@ -110,8 +109,6 @@ def leave_one_out_model(
             continue
         others = tensor.double() - previous_weight * local[name].double()
         others = others / (1 - previous_weight)
-        # A constant of -inf, such as an attention mask, is the same without the client.
-        others = torch.where(tensor.isfinite(), others, tensor.double())
         if name.endswith("running_var"):
             others = others.clamp(min=0)
         without[name] = others.to(tensor.dtype)

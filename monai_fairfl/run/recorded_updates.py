@@ -44,25 +44,16 @@ class RecordedRound:
 
     Args:
         folder: ``run_dir/updates/round-NNNN``.
-        number: of the round, from 0.
-        samples: client -> images of one local epoch; these clients answered, and no guard
-            quarantined them.
-        buffers: the run's buffer policy.
-        spec: the model's tensors.
-        manifest: all that was written of the round, with the digest of each file.
+        manifest: all that :func:`record_round` wrote of the round, with the digest of each file.
     """
 
     folder: Path
-    number: int
-    samples: Mapping[str, int]
-    buffers: str
-    spec: ModelSpec
     manifest: Mapping[str, Any]
 
     @property
     def clients(self) -> list[str]:
-        """Names of the clients whose updates were recorded, sorted."""
-        return sorted(self.samples)
+        """Names of the clients that answered, and that no guard quarantined; sorted."""
+        return sorted(self.manifest["samples"])
 
     def start(self) -> Weights:
         """The global model before the round.
@@ -78,17 +69,17 @@ class RecordedRound:
         Raises:
             FederationError: when a file is damaged, or cannot be read at present.
         """
-        start = self.start()
+        start, spec = self.start(), ModelSpec.from_json(self.manifest["spec"])
         requests = [Request(name, "train", start, id=id) for id, name in enumerate(self.clients)]
         replies = []
         for request in requests:
             sent = self.sent_by(request.client)
-            update = {name: sent[name] for name in self.spec.parameters}
-            buffers = {name: sent[name] for name in self.spec.buffers if name in sent}
+            update = {name: sent[name] for name in spec.parameters}
+            buffers = {name: sent[name] for name in spec.buffers if name in sent}
             labelled = tuple(self.manifest["labelled"].get(request.client, ()))
-            samples = self.samples[request.client]
+            samples = self.manifest["samples"][request.client]
             replies.append(request.reply(update, samples, buffers=buffers, labelled=labelled))
-        return Replies(replies, requests, self.spec)
+        return Replies(replies, requests, spec)
 
     def sent_by(self, client: str) -> Weights:
         """The update and the buffers of one client.
@@ -191,8 +182,8 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     ...     record = {"kind": "round", "round": 0, "samples": {"elm": 8}, "labelled": {}}
     ...     ledger.append({**record, "model": ""})
     ...     record_round(Path(folder), 0, {}, replies, "samples")
-    ...     [(found.number, found.clients) for found in recorded_rounds(folder)]
-    [(0, ['elm'])]
+    ...     [found.clients for found in recorded_rounds(folder)]
+    [['elm']]
     """
     run_dir = Path(run_dir)
     check_recorded(run_dir)
@@ -222,10 +213,7 @@ def recorded_round(run_dir: Path, record: Mapping[str, Any], model: str) -> Reco
     folder = _folder(run_dir, record["round"])
     with reading(f"recorded round {folder}"):
         about = object_of_json((folder / MANIFEST).read_bytes())
-        spec = ModelSpec.from_json(about["spec"])
-        found = RecordedRound(
-            folder, about["round"], about["samples"], about["buffers"], spec, about
-        )
+        found = RecordedRound(folder, about)
     recorded = (digest_of(found.start()), about["samples"], about["labelled"])
     of_ledger = (model, record["samples"], record["labelled"])
     if recorded != of_ledger:

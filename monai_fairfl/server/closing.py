@@ -32,8 +32,8 @@ def closing_requests(
     strategy: Strategy,
     clients: Sequence[str],
     final: Sequence[str],
-    last_mile: Mapping[str, float] = {},
-    score_global: bool = True,
+    last_mile: Mapping[str, float],
+    score_global: bool,
 ) -> list[Request]:
     """One request for each client's own model, then one for the global model where it is another.
 

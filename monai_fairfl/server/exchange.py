@@ -97,8 +97,7 @@ class Exchange:
         replies: dict[int, Reply] = {}
         dropped: dict[int, dict[str, str]] = {}
         refused: dict[int, str] = {}
-        # Client that answered what it was not asked, or twice -> that in words.
-        ignored: dict[str, str] = {}
+        ignored: dict[str, str] = {}  # client -> its last answer to what it was not asked
         for reply in transport.ask(self.requests, timeout):
             client = reply.client
             place = (client, reply.id, reply.run, reply.round)
@@ -107,12 +106,8 @@ class Exchange:
                 if (one.client, one.id, one.run, one.round) == place:
                     request = one
             if request is None or reply.id in replies or reply.id in refused:
-                unasked = Refused(
-                    f"ignored: it answered request {reply.id} of run {reply.run}, round "
-                    f"{reply.round}, which it was not asked, or twice; a Reply repeats id, run and "
-                    "round of its request"
-                )
-                ignored[client] = str(unasked)
+                words = f"request {reply.id} of run {reply.run}, round {reply.round}"
+                ignored[client] = str(Refused(f"ignored: {words} was not asked, or answered twice"))
                 logger.warning("client %s: %s", client, ignored[client])
                 continue
 

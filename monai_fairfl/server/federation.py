@@ -54,9 +54,6 @@ from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
 from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.tensors import own_random_state, seed_of
 
-STATISTICS = ("running_mean", "running_var")
-"""Ends of the names of statistics that a layer averages over batches."""
-
 SECONDS_TO_ANNOUNCE = 60.0
 """How long the clients have to take the last head; nothing depends on their answers."""
 
@@ -227,16 +224,11 @@ class Federation:
         if len({*clients, "best", "global"}) < len(clients) + 2:
             raise ConfigError(f"a client cannot be called twice, 'best' or 'global': {clients}")
         needed = max(strategy.min_clients, settings.min_clients)
-        if len(clients) < needed:
-            raise FederationError(
-                f"{strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
-                "add sites, lower min_clients, or use a strategy for one client (FedAvg)"
-            )
         size = min(settings.clients_per_round or len(clients), len(clients))
-        if not strategy.min_clients <= size <= strategy.max_clients:
+        if not needed <= size <= strategy.max_clients:
             raise ConfigError(
-                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} clients "
-                f"in a round, and clients_per_round is now {size}: change it"
+                f"{strategy.name} takes {needed} to {strategy.max_clients} clients in a round, and "
+                f"clients_per_round is {size} of {clients}: change sites, it or min_clients"
             )
         if not resume and resuming.records_of(self.run_dir):
             raise FederationError(
@@ -422,7 +414,7 @@ class Federation:
         tried.result = play_round(strategy, tried.clients, partial(self._ask, tried))
         # Before anything of the round is stored.
         strategy.state_as_json()
-        require_finite(tried.result, strategy.weights)
+        require_finite(tried.result)
         for trained in map(only_trained, tried.exchanges):
             if trained:
                 for guard in self.guards:
@@ -450,13 +442,13 @@ class Federation:
                 logger.warning("client %s: its %r does not count: %s", client, name, reason)
         tried.digests.update(stated_digests(arrived))
         notes = self.facts.fix(arrived)
-        due = {name for name in strategy.spec.buffers if name.endswith(STATISTICS)}
         for reply in arrived:
             # Without them the averaged model keeps what it had, unless another client sends some.
-            unsent = due & arrived.start(reply).keys() - (reply.buffers or {}).keys()
-            if reply.update is not None and unsent:
-                text = f"its reply lacks running statistics, such as {min(unsent)!r}: the average "
-                add_note(notes, reply.client, text + "does without them; send Reply.buffers")
+            due = arrived.start(reply).keys() & strategy.spec.buffers
+            if reply.update is not None and due and not reply.buffers:
+                add_note(
+                    notes, reply.client, "it sent no Reply.buffers, and has none in the average"
+                )
         for client, note in notes.items():
             add_note(tried.notes, client, note)
             logger.warning("client %s: %s", client, note)

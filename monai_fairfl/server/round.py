@@ -15,9 +15,8 @@ from monai_fairfl.messages import (
     Estimate,
     Measurement,
     Request,
-    Weights,
     add_note,
-    is_finite_or_unchanged,
+    all_finite,
     is_of_own_model,
 )
 from monai_fairfl.replies import Replies
@@ -154,22 +153,21 @@ class Round:
         return asked
 
 
-def require_finite(result: RoundResult, previous: Weights) -> None:
+def require_finite(result: RoundResult) -> None:
     """Refuse a round whose global model or rewards are not finite.
 
     Every update may be finite, and their average not: a sum or a scale overflows, above all in half
-    precision. A constant buffer, such as a mask of -inf, may stay what it was.
+    precision.
 
     Args:
         result: of the strategy.
-        previous: the global model before the round.
 
     Raises:
         NotFinite: naming the model and the tensor.
 
     >>> import torch
     >>> bad = RoundResult({"w": torch.tensor([float("inf")])}, {}, {})
-    >>> require_finite(bad, {"w": torch.zeros(1)})
+    >>> require_finite(bad)
     Traceback (most recent call last):
     ...
     monai_fairfl.server.round.NotFinite: the new global model is not finite in 'w': ...
@@ -180,7 +178,7 @@ def require_finite(result: RoundResult, previous: Weights) -> None:
 
     for title, model in models.items():
         for name, tensor in model.items():
-            if not is_finite_or_unchanged(tensor, previous.get(name)):
+            if not all_finite(tensor):
                 raise NotFinite(f"{title} is not finite in {name!r}: look at the sites' training")
 
 
@@ -192,8 +190,8 @@ class Facts:
 
     Weights follow from images, pooled scores from cases. Nobody but the site can count them. So
     each number counts as the site first reported it, or as the run's settings declare it; a later
-    one that differs changes nothing, and is noted. Images of an epoch that was reported first are
-    noted only from a difference of :data:`DRAWN_DIFFERENCE` on: a sampler may draw their number.
+    one that differs changes nothing, and is noted. Images of an epoch are noted only from a
+    difference of :data:`DRAWN_DIFFERENCE` on: a sampler may draw their number.
 
     A fact is ``"samples"``, ``"cases"``, or ``"n of MEASUREMENT"`` and ``"n of MEASUREMENT: PART"``
     for the observations behind an :class:`~monai_fairfl.messages.Estimate`, but for the
@@ -207,11 +205,8 @@ class Facts:
     {'A': {'samples': 50}, 'B': {'samples': 30}}
     """
 
-    def __init__(
-        self, declared: Mapping[str, int] | None = None, records: Iterable[Mapping[str, Any]] = ()
-    ):
-        self.declared = dict(declared or {})
-        self.known: ByClient = {client: {"samples": n} for client, n in self.declared.items()}
+    def __init__(self, declared: Mapping[str, int] = {}, records: Iterable[Mapping[str, Any]] = ()):
+        self.known: ByClient = {client: {"samples": n} for client, n in declared.items()}
         for record in records:
             for client, found in (record.get("facts") or {}).items():
                 self.known.setdefault(client, {}).update(found)
@@ -273,15 +268,11 @@ class Facts:
             facts[fact] = reported
             self.learned.setdefault(client, {})[fact] = reported
         known = facts[fact]
-        source, drawn = "it was reported first", 0.0
-        if fact == "samples" and client in self.declared:
-            source = "the settings declare it"
-        elif fact == "samples":
-            drawn = DRAWN_DIFFERENCE * known
+        drawn = DRAWN_DIFFERENCE * known if fact == "samples" else 0
         if known != reported and abs(reported - known) >= drawn:
             texts.append(
-                f"{fact} {reported} reported, {known} counts: {source}; where the site's data "
-                "changed, begin a new run"
+                f"{fact} {reported} reported, {known} counts, as it was first reported or is set: "
+                "where the site's data changed, begin a new run"
             )
         return known
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
@@ -39,7 +38,7 @@ class AFL(Strategy):
     gains_when = {"global_loss": "high"}
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
+        local = yield self.train(clients, ("global_loss",))
         losses = self.measured(local, "global_loss")
         if self.variant == "released":
             worst = np.eye(len(local))[losses.argmax()]

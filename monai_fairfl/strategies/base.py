@@ -9,7 +9,6 @@ sends a strategy the replies to what it asks.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from abc import ABC, abstractmethod
@@ -24,6 +23,7 @@ from monai_fairfl.messages import (
     Estimate,
     ModelSpec,
     Request,
+    Train,
     Weights,
     add_note,
     plain_numbers,
@@ -39,11 +39,6 @@ from monai_fairfl.replies import (
 )
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.utils.arguments import Component, non_default_arguments
-
-ROUNDING = 1e-4
-"""By so much the sum of weights may differ from one: they may be of single precision."""
-
-logger = logging.getLogger(__name__)
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """The type of :meth:`Strategy.round`: it yields requests, is sent replies, returns the result."""
@@ -171,11 +166,10 @@ class Strategy(Component, ABC):
     A tensor that outlives the round, such as a reward, must be a new one: a view of a reply's
     update would hold all updates in memory.
 
-    >>> from monai_fairfl import Train
     >>> from monai_fairfl.replies import sample_shares
     >>> class ByImages(Strategy):
     ...     def round(self, clients):
-    ...         local = yield [Train(client, self.start_of(client)) for client in clients]
+    ...         local = yield self.train(clients)
     ...         shares = sample_shares(local)
     ...         return self.finish(local, shares, contributions=shares)
     >>> ByImages().name
@@ -211,9 +205,6 @@ class Strategy(Component, ABC):
     """Value of the argument ``variant`` -> defaults of arguments that are ``None``."""
 
     # What others must know of its models.
-
-    weights_sum_to_one: bool = field(default=True, init=False)
-    """Whether the weights of each average sum to one; others are then logged."""
 
     has_contributions: ClassVar[bool] = False
     """Whether it estimates contributions; else those of its results are its weights."""
@@ -297,7 +288,6 @@ class Strategy(Component, ABC):
         self.rewards = {}
         self.spec = spec
         self.clients = sorted(clients)
-        self._sum_was_logged = False
         self._notes = {}
 
         # A second run knows nothing of the first.
@@ -333,6 +323,18 @@ class Strategy(Component, ABC):
         """The model from which a client continues: its reward, or else the global model."""
         return self.rewards.get(client, self.weights)
 
+    def train(
+        self, clients: Sequence[str], measure: Sequence[str] = (), context: Mapping[str, float] = {}
+    ) -> list[Request]:
+        """Requests to train the models from which the clients continue.
+
+        Args:
+            clients: that are asked.
+            measure: names of the measurements to send.
+            context: the same numbers for all, see :func:`~monai_fairfl.Train`.
+        """
+        return [Train(client, self.start_of(client), measure, context) for client in clients]
+
     # ---- what clients measured
 
     def known(self, replies: Replies, name: str) -> np.ndarray:
@@ -357,34 +359,26 @@ class Strategy(Component, ABC):
             values = self._clipped(replies, values, name, self.exchanged.clip_reports)
         return values
 
-    def measured(self, replies: Replies, name: str, least: float = -math.inf) -> np.ndarray:
+    def measured(self, replies: Replies, name: str) -> np.ndarray:
         """Read a measurement of all present clients.
 
         Args:
             replies: those of the exchange that asked for it.
             name: of the measurement.
-            least: a lower value counts as absent.
 
         Returns:
             Shape (N,), in the order of the replies. A client that sent none, or one that was
             dropped, gets the mean of the others, and a note.
 
         Raises:
-            FederationError: if no client sent one, or all are lower than ``least``.
+            FederationError: if no client sent one.
         """
         values = self.known(replies, name)
-        usable = values >= least
-        if not usable.any():
-            lowest = int(np.nanargmin(values))
-            raise FederationError(
-                f"{type(self).__name__} needs a {name} of at least {least:g}, and that of "
-                f"{replies[lowest].client!r} is {values[lowest]:.4g}"
-            )
-        mean = values[usable].sum() / usable.sum()
-        for row in np.flatnonzero(~usable):
-            sent = "absent" if np.isnan(values[row]) else f"{values[row]:.4g}, below {least:g}"
-            self.note(replies[row].client, f"{name} {sent}, {mean:.6g} used: mean of the others")
-        return np.where(usable, values, mean)
+        is_absent = np.isnan(values)
+        mean = values[~is_absent].sum() / (~is_absent).sum()
+        for row in np.flatnonzero(is_absent):
+            self.note(replies[row].client, f"{name} absent, {mean:.6g} used: mean of the others")
+        return np.where(is_absent, mean, values)
 
     def _nobody_measured(self, replies: Replies, name: str) -> FederationError:
         """Why there is no measurement ``name``: nobody sent it, or all were dropped."""
@@ -434,8 +428,7 @@ class Strategy(Component, ABC):
 
         Args:
             replies: those of the exchange that trained.
-            weights: in the average, shape (N,), or layer -> such weights. Unless
-                ``weights_sum_to_one`` is false, another sum than 1 is logged.
+            weights: in the average, shape (N,), or layer -> such weights.
             contributions: a number or :class:`~monai_fairfl.Estimate` for each client; none where
                 the method estimates none.
             rewards: client -> the model from which it continues, as new tensors, or a
@@ -508,13 +501,6 @@ class Strategy(Component, ABC):
         weights = self._numbers("weights", given, replies)
         if self.exchanged.cap is not None:
             weights = capped(weights, self.exchanged.cap)
-        is_odd = abs(weights.sum() - 1) > ROUNDING and self.weights_sum_to_one
-        if is_odd and not self._sum_was_logged:
-            self._sum_was_logged = True
-            logger.warning(
-                f"strategy {self.name}: the weights of an average sum to {weights.sum():.6g}, and "
-                "not to 1: divide them by their sum, or set weights_sum_to_one = False"
-            )
         return replies.shared(weights)
 
     def _numbers(self, what: str, values: Any, replies: Replies) -> np.ndarray:

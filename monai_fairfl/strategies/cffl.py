@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
@@ -57,7 +56,7 @@ class CFFL(Strategy):
     min_clients = 2
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]
+        local = yield self.train(clients, ("local_score",))
         scores = self.measured(local, "local_score")
 
         # The reputations of the present clients are the weights of the average.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.games import MOST_PLAYERS, Game, shapley_values
-from monai_fairfl.messages import Request, Train
+from monai_fairfl.messages import Request
 from monai_fairfl.replies import ZERO_NORM, Replies, normalise, sample_shares
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
@@ -92,7 +92,7 @@ class CGSV(Strategy):
             self.sparsified = Sparsified(self.beta, ratio, **VARIANTS[self.variant])
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         merit = yield from self._merit(local)
         names = local.clients
 

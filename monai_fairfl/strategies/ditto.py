@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
@@ -38,9 +37,7 @@ class Ditto(Strategy):
     def round(self, clients: list[str]) -> Rounds:
         # The client trains the global model and, pulled by lambda, its own (Algorithm 1).
         context = {"ditto_lambda": self.lam}
-        local = yield [
-            Train(client, self.start_of(client), ("personal_score",), context) for client in clients
-        ]
+        local = yield self.train(clients, ("personal_score",), context)
 
         # The global model is averaged as in FedAvg.
         shares = sample_shares(local) if self.variant == "paper" else uniform(local)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise, sample_shares
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
@@ -42,9 +41,7 @@ class FairFed(Strategy):
     min_clients = 2
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [
-            Train(client, self.start_of(client), ("global_score",)) for client in clients
-        ]
+        local = yield self.train(clients, ("global_score",))
         scores = self.measured(local, "global_score")
         shares = sample_shares(local)
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.parts import Weighting
@@ -30,7 +29,7 @@ class FedAvg(Strategy):
     weighting: str | Weighting = argument("samples", ("samples", "uniform"))
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
 
         # The weights p_i of the average: shares of the images, or 1 / N.
         shares = sample_shares(local) if self.weighting == "samples" else uniform(local)

@@ -65,7 +65,6 @@ class FedCE(Strategy):
 
     def __post_init__(self, *parts: object) -> None:
         super().__post_init__(*parts)
-        self.weights_sum_to_one = self.variant != "released"
         self.requires = frozenset() if self.mode == "cos" else type(self).requires  # type: ignore[misc]
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:

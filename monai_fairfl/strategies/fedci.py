@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Memory, Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
@@ -46,7 +45,7 @@ class FedCI(Strategy):
     max_clients = MOST_CLIENTS
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
 
         # The Shapley values phi_i of this round; normalise() counts negative ones as 0.
         values = yield from contribution_index(self, local)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.strategies.parts import Parts
@@ -59,10 +58,7 @@ class FedGA(Strategy):
             )
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [
-            Train(client, self.start_of(client), ("global_loss", "local_loss"))
-            for client in clients
-        ]
+        local = yield self.train(clients, ("global_loss", "local_loss"))
         names = local.clients
         of_average = self.known(local, "global_loss")
         of_own = self.known(local, "local_loss")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from monai_fairfl.messages import Measure, Train
+from monai_fairfl.messages import Measure
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
@@ -66,9 +66,7 @@ class FedISM(Strategy):
         if self.salt:
             training.update(sam_rho=self.rho, gsam_alpha=self.alpha)
             # SALT: clients measure their sharpness and train with GSAM, in one exchange.
-            local = yield [
-                Train(client, self.start_of(client), ("sharpness",), training) for client in clients
-            ]
+            local = yield self.train(clients, ("sharpness",), training)
             sharpness = self.measured(local, "sharpness")
         else:
             # A radius in the context of a training request would make it sharpness-aware. So
@@ -78,9 +76,7 @@ class FedISM(Strategy):
                 Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients
             ]
             of_sent = dict(zip(sent.clients, self.measured(sent, "sharpness"), strict=True))
-            local = yield [
-                Train(client, self.start_of(client), (), training) for client in sent.clients
-            ]
+            local = yield self.train(sent.clients, (), training)
             sharpness = np.array([of_sent[client] for client in local.clients])
 
         # SAGA: a_k = s_k^q / sum_j s_j^q, from shares of sharpness as in the authors' code.

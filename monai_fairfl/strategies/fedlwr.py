@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import Measure, Train
+from monai_fairfl.messages import Measure
 from monai_fairfl.replies import Replies, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
@@ -80,7 +80,7 @@ class FedLWR(Strategy):
 
     def round(self, clients: list[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         anchor = {**self.weights, **local.average(uniform(local), self.buffers)}
 
         # Phase two: every client compares its own model with the anchor (Eq. 2-4).

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Memory, Rounds, Strategy
 from monai_fairfl.strategies.coalitions import JUDGED_BY, coalition_scores, mean_score
@@ -42,7 +41,7 @@ class LeaveOneOut(Strategy):
     min_clients = 2
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
 
         # The scores of everybody's model, and of each model without one client.
         names = local.clients

@@ -34,6 +34,9 @@ from monai_fairfl.replies import (
 )
 from monai_fairfl.utils.arguments import Checked, Component, argument, check_value
 
+ROUNDING = 1e-6
+"""Of inner products of float32 vectors, relative."""
+
 STEPS = 200
 """Most steps of Weiszfeld's algorithm; it converges in some tens."""
 
@@ -130,8 +133,12 @@ class Krum(Weighting):
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         count = len(replies)
-        # Each update's squared distances to the others; its own 0 is the first.
-        ordered = np.sort(replies.geometry.squared_distances(), axis=1)[:, 1:]
+        # Each update's squared distances to all; no larger than rounding they are 0, as its own.
+        geometry = replies.geometry
+        squares = geometry.norms**2
+        distances = np.stack(list(map(geometry.squared_distances_from_mean, np.eye(count))))
+        is_apart = distances > ROUNDING * (squares[:, None] + squares)
+        ordered = np.sort(np.where(is_apart, distances, 0.0), axis=1)[:, 1:]
         scores = ordered[:, : max(1, count - self.attackers - 2)].sum(axis=1)
         best = np.argsort(scores, kind="stable")[: self.chosen]
         weights = np.zeros(count)
@@ -477,9 +484,7 @@ class Mixed(Reward):
                     continue
                 model[name] = local[name]
                 if tensor.is_floating_point():
-                    mixed = torch.lerp(local[name], tensor, gamma)
-                    # A constant of -inf, such as an attention mask, stays what it is.
-                    model[name] = torch.where(tensor.isfinite(), mixed, tensor)
+                    model[name] = torch.lerp(local[name], tensor, gamma)
             models[reply.client] = model
         return models, {"mixing": mixing}
 

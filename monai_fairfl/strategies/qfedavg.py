@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from monai_fairfl.messages import Train
+from monai_fairfl.errors import FederationError
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
@@ -30,8 +30,8 @@ class QFedAvg(Strategy):
         variant: ``"paper"`` as above; ``"released"``, FedISM's authors: a plain average with the
             weights :math:`F_k^q / \sum_j F_j^q`.
 
-    A loss below 0 has no powers, and counts as the mean of the others: use 1 - Dice in place of
-    -Dice. It trusts the training losses that clients report.
+    A loss below 0 has no powers, and is refused: use 1 - Dice in place of -Dice. It trusts the
+    training losses that clients report.
 
     >>> QFedAvg(q=2.0).name
     'QFedAvg-q_2.0'
@@ -51,10 +51,14 @@ class QFedAvg(Strategy):
             self.gains_when = {}  # type: ignore[misc]
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
+        local = yield self.train(clients, ("global_loss",))
 
         # The powers F_k^q, divided by their sum, are the weights of the average.
-        losses = self.measured(local, "global_loss", least=0.0) + LEAST_LOSS
+        losses = self.measured(local, "global_loss") + LEAST_LOSS
+        if losses.min() < 0:
+            raise FederationError(
+                f"QFedAvg: {losses.min():.4g} is below 0 and has no powers: use 1 - Dice, not -Dice"
+            )
         powers = losses**self.q
         weights = normalise(powers)
         if self.variant == "released":

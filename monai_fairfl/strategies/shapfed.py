@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from monai_fairfl.errors import ConfigError, did_you_mean
-from monai_fairfl.messages import ModelSpec, Train, weight_of
+from monai_fairfl.messages import ModelSpec, weight_of
 from monai_fairfl.replies import cosine, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.strategies.parts import Mixed
@@ -36,9 +36,9 @@ class ShapFed(Strategy):
             (floored at 0), and personal models mixed with the normalised weight of about 1 / N.
 
     A class that a client does not label is compared among the others only, and does not enter its
-    contribution; where no other present client labels it, its value stays. A class that a client
-    labelled in an earlier round, and no longer labels, is noted: its value counts only where it is
-    below the mean of the classes that the client labels now.
+    contribution; where no other present client labels it, its value stays. The value of a class
+    that a client labelled in an earlier round, and no longer labels, counts only where it is below
+    the mean of the classes that the client labels now.
     A network with one output channel has one class; the method then compares whole output layers.
     It trusts the output layer of updates, and which classes clients report as labelled.
 
@@ -74,7 +74,7 @@ class ShapFed(Strategy):
             )
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         names = local.clients
 
         # The server's rows are averaged with the previous weights, 1 / N at first.
@@ -94,15 +94,6 @@ class ShapFed(Strategy):
         gamma = np.where(np.isnan(earlier), cosines, gamma)
 
         # The values that count: no client gains by reporting that it no longer labels a class.
-        for row, number in np.argwhere(~np.isnan(earlier) & ~labelled):
-            # Its row may have moved all the same: weight decay and an optimizer's moments move it
-            # at honest sites, too.
-            self.note(
-                names[row],
-                f"class {number} is no longer labelled: its class value "
-                f"{earlier[row, number]:.3g} of earlier rounds counts only where it is below the "
-                "mean of the labelled classes",
-            )
         limit = _mean(np.where(labelled, gamma, np.nan))
         counted = np.where(labelled | (gamma < limit[:, None]), gamma, np.nan)
 

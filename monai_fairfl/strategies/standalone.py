@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy
 from monai_fairfl.strategies.parts import Parts
 
@@ -46,7 +45,7 @@ class Standalone(Strategy):
             )
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
 
         # Everybody goes on with its own model, and the global one stays.
         own_models = {reply.client: local.local(reply) for reply in local}

@@ -55,6 +55,7 @@ from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies.coalitions import JUDGED_BY, model_of_members, only_members
 from monai_fairfl.utils.arguments import Checked, Component, argument
 from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.tables import text_of_table
 
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
@@ -68,10 +69,10 @@ GAME = "trained anew"
 measure everything again.
 """
 
-LINES = 10
-"""About so many lines of progress are shown, evenly over the models; the log has all of them."""
+SHOWN = 20
+"""After so many models a line of progress is shown; the log has one for each."""
 
-UTILITIES = ("mean", "pooled", "worst", "negative_loss")
+UTILITIES = ("mean", "pooled", "worst")
 """What any bundle's models can be scored by, beside the names of its classes."""
 
 
@@ -84,8 +85,7 @@ class Utility(Checked):
     Args:
         name: ``"mean"``: mean Dice, every site counting alike, as in FedCE's leave-one-out study;
             ``"pooled"``: every case counting alike; ``"worst"``: the mean Dice of the worst site;
-            the name of a class: its Dice, sites that label it counting alike; ``"negative_loss"``:
-            minus the bundle's training loss on the sites' training data.
+            the name of a class: its Dice, sites that label it counting alike.
         data: ``"validation"`` or ``"test"``, the images that are scored. Where test images are
             used, what is decided with the answer (who gets which share) is an analysis of them: no
             score of them is then unseen.
@@ -104,16 +104,9 @@ class Utility(Checked):
     name: str = "mean"
     data: str = argument("validation", ("validation", "test"))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.name, self.data) == ("negative_loss", "test"):
-            raise ConfigError("'negative_loss' is of the training data; leave data as it is")
-
     @property
     def measurement(self) -> str:
         """The measurement it is made of."""
-        if self.name == "negative_loss":
-            return "global_loss"
         return "score" if self.data == "validation" else "test_score"
 
     def __call__(self, measured: Mapping[str, Measurement]) -> float:
@@ -136,8 +129,7 @@ class Utility(Checked):
             if self.name == "pooled":
                 cases = [estimate.n for estimate in estimates]
                 return sum(score * n for score, n in zip(scores, cases, strict=True)) / sum(cases)
-            mean = sum(scores) / len(scores)
-            return -mean if self.name == "negative_loss" else mean
+            return sum(scores) / len(scores)
 
         # The mean of a class's scores over the sites that label it.
         by_class = [found for found in measured.values() if isinstance(found, Mapping)]
@@ -249,7 +241,6 @@ class Evaluator:
     run: str
     show: Callable[[str], None] | None
     left_out: str = ""  # the client whose measurements do not count at present
-    most: int = 0  # number of models in all, at most
     asked: set[tuple[str, Coalition]] = field(default_factory=set)  # those of which somebody asked
     known: dict[tuple[str, Coalition], dict[str, Measurement]] = field(default_factory=dict)
 
@@ -263,19 +254,20 @@ class Evaluator:
         write_atomically(self.path, b"".join(lines))
         for number, line in enumerate(lines[1:], start=2):
             try:
-                self._take(json.loads(line))
+                row = json.loads(line)
+                of_game = row["game"], frozenset(row["coalition"])
+                measured = {
+                    client: measurement_of_json(value) for client, value in row["measured"].items()
+                }
+                for client, value in measured.items():
+                    self.panel.facts.fixed(client, row["measurement"], value, [])
+                is_asked_for = row["measurement"] == self.utility.measurement
+                if is_asked_for and sorted(measured) == self.panel.clients:
+                    self.known[of_game] = measured
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError(
                     f"{self.path}, line {number} is damaged: delete it, to be measured again"
                 ) from error
-
-    def _take(self, row: Mapping[str, Any]) -> None:
-        measured = {client: measurement_of_json(value) for client, value in row["measured"].items()}
-        for client, value in measured.items():
-            self.panel.facts.fixed(client, row["measurement"], value, [])
-        is_asked_for = row["measurement"] == self.utility.measurement
-        if is_asked_for and sorted(measured) == self.panel.clients:
-            self.known[row["game"], frozenset(row["coalition"])] = measured
 
     def game(
         self, name: str, players: Sequence[str], model: Callable[[Coalition], Weights]
@@ -301,10 +293,10 @@ class Evaluator:
         }
         value = self.utility(counted)
         if is_new:
-            done = f"model {len(self.asked)} of at most {self.most}"
-            line = f"{self.title}: {game}, {{{', '.join(sorted(coalition))}}} {value:.4f}; {done}"
+            number, members = len(self.asked), ", ".join(sorted(coalition))
+            line = f"{self.title}: model {number}, {game}, {{{members}}} {value:.4f}"
             logger.info("%s", line)
-            if self.show is not None and len(self.asked) % math.ceil(self.most / LINES) == 0:
+            if self.show is not None and number % SHOWN == 0:
                 self.show(line)
         return value
 
@@ -396,9 +388,6 @@ class RunValuation(Component, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.worth = Utility(self.utility, self.data)
-        if self.method != "permutation" and (self.samples, self.tolerance) != (SAMPLES, TOLERANCE):
-            kind = type(self).__name__
-            raise ConfigError(f"{kind}: {self.method!r} takes neither samples nor tolerance")
 
     @property
     def name(self) -> str:
@@ -445,11 +434,6 @@ class RunValuation(Component, ABC):
             FederationError: naming a client that could not score a model.
         """
         games, evaluator = self._begun(run)
-        for game in games:
-            one_more = len(game.players) + 1
-            most = {"leave_one_out": one_more, "permutation": self.samples * one_more}
-            every = 2 ** len(game.players)
-            evaluator.most += min(every, most.get(self.method, every))
         if self.judged_by == "everybody":
             return self.play(games)
 
@@ -592,7 +576,9 @@ def model_in_round(rounds: Sequence[RecordedRound]) -> Callable[[int, Coalition]
             held.clear()
             held[number] = recorded.start(), recorded.replies()
         start, replies = held[number]
-        return model_of_members(start, only_members(replies, coalition), recorded.buffers)
+        return model_of_members(
+            start, only_members(replies, coalition), recorded.manifest["buffers"]
+        )
 
     return model
 
@@ -637,14 +623,10 @@ class Retraining(RunValuation):
         if strategy is None:
             return
         smallest = len(clients) - 1 if self.method == "leave_one_out" else 1
-        problem = ""
-        if strategy.shares_nothing:
-            problem = "averages nothing, so that every coalition's model would be the initial one"
-        if smallest < strategy.min_clients:
-            problem = f"needs {strategy.min_clients} clients, and coalitions have {smallest}"
-        if problem:
+        if strategy.shares_nothing or smallest < strategy.min_clients:
             raise ConfigError(
-                f"valuation {self.name}: {strategy.name} {problem}: leave out strategy (FedAvg)"
+                f"valuation {self.name}: {strategy.name} cannot average coalitions of {smallest}: "
+                "leave out strategy (FedAvg)"
             )
 
     def stored(self, run: FinishedRun) -> tuple[Path, str]:
@@ -665,3 +647,101 @@ class Retraining(RunValuation):
             return run.train(coalition, self.strategy, folder / name)
 
         return [evaluator.game(GAME, run.clients, train)]
+
+
+# ---- before and after a run
+
+
+def check_valuations(
+    valuations: Sequence[RunValuation],
+    bundle_root: Path,
+    clients: Sequence[str],
+    settings: Mapping[str, Any],
+) -> None:
+    """Refuse before the training what would fail after it.
+
+    Args:
+        valuations: to run in the end.
+        bundle_root: the bundle, for its classes and its evaluation.
+        clients: the sites.
+        settings: of the federation.
+
+    Raises:
+        ConfigError: naming the valuation and what to change.
+    """
+    names = [valuation.name for valuation in valuations]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"valuations must differ in more than seed or sampling, got {names}")
+    known_utilities = (*UTILITIES, *_classes(bundle_root))
+    has_test_images = (bundle_root / "configs" / "evaluate.json").exists()
+    for valuation in valuations:
+        valuation.check(clients, recorded=bool(settings.get("record_updates")))
+        problem = ""
+        if valuation.utility not in known_utilities:
+            problem = f"utility must be one of {known_utilities}, got {valuation.utility!r}"
+        if valuation.data == "test" and not has_test_images:
+            problem = "the bundle has no evaluate.json, so no test images"
+        if settings.get("local_norm") or settings.get("buffers") == "local":
+            problem = "with local_norm or buffers 'local' no coalition has a whole model"
+        if problem:
+            raise ConfigError(f"valuation {valuation.name}: {problem}")
+
+
+def _classes(bundle_root: Path) -> tuple[str, ...]:
+    """Classes with a score of their own; none where there is one class, whose score is the mean."""
+    try:
+        metadata = json.loads((bundle_root / "configs" / "metadata.json").read_text())
+        channels = metadata["network_data_format"]["outputs"]["pred"]["channel_def"]
+    except (OSError, ValueError, KeyError):
+        return ()
+    classes = tuple(name for name in channels.values() if name.lower() != "background")
+    return classes if len(classes) > 1 else ()
+
+
+def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
+    """Value one run, write ``run_dir/valuations/<name>.json`` and print the table.
+
+    Args:
+        valuation: what to do.
+        run: a finished run.
+
+    Returns:
+        What was found; ``None`` for a run that averages nothing, and so has nothing to rebuild
+        (Standalone).
+    """
+    records = read_ledger(run.run_dir / "ledger.jsonl")
+    strategy = records[0]["name"]
+    if valuation.needs_updates and not records[-2]["aggregation"]:
+        logger.info("%s: %s averages nothing that can be rebuilt", valuation.name, strategy)
+        return None
+
+    found = valuation.value(run)
+    intervals, shares = valuation.intervals(run), found.shares()
+    result = {
+        "name": valuation.name,
+        "strategy": strategy,
+        "model": records[-1]["model"],
+        "utility": valuation.utility,
+        "data": valuation.data,
+        "judged_by": valuation.judged_by,
+        **found.to_json(),
+        "intervals": intervals,
+    }
+    text = json.dumps(to_json(result), indent=1, allow_nan=False)
+    write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
+
+    # The best first.
+    rows = []
+    for client, value in sorted(found.values.items(), key=lambda item: -item[1].value):
+        error = "?" if value.stderr is None else f"{value.stderr:.4f}"
+        share = f"{shares[client]:.1%}" if client in shares else "-"
+        interval = "{:.4f} to {:.4f}".format(*intervals[client]) if client in intervals else "-"
+        rows.append([client, f"{value.value:.4f}", error, share, interval])
+    titles = ["client", "value", "sampling error", "share", "95 % interval over the hospitals"]
+    table = text_of_table(titles, rows)
+    models = f"total {found.total:.4f} from {found.evaluations} models"
+    shown = f"Valuation {valuation.name} of {strategy}: {models}\n{table}"
+    print(shown)
+    if run.show is not None:
+        run.show(shown)
+    return found

@@ -74,9 +74,8 @@ def global_cosines(
     """
     matrix = np.asarray(gram, dtype=np.float64)
     # Both updates as weighted sums of all updates, which is what the Gram matrix knows.
-    global_weights = np.array([aggregation.get(client, 0.0) for client in clients])
-    own_weights = dict(zip(clients, np.eye(len(clients)), strict=True))
-    return {client: cosine(matrix, own, global_weights) for client, own in own_weights.items()}
+    step = np.array([aggregation.get(client, 0.0) for client in clients])
+    return {client: cosine(matrix, own, step) for client, own in zip(clients, np.eye(len(clients)))}
 
 
 def free_rider_scores(
@@ -105,7 +104,8 @@ def free_rider_scores(
         client -> score; up to 1 and 2; a product is negative where the cosine is.
 
     Raises:
-        ConfigError: when the form is unknown or a client lacks an error.
+        ConfigError: when the form is unknown.
+        KeyError: when a client lacks an error.
 
     >>> error_global, error_local = {"A": 0.15, "B": 0.60}, {"A": 0.10, "B": 0.05}
     >>> scores = free_rider_scores({"A": 0.7, "B": 0.3}, error_global, error_local)
@@ -116,8 +116,6 @@ def free_rider_scores(
         raise ConfigError(f"form must be one of {list(FORMS)}, got {form!r}")
     scores = {}
     for client, value in cosines.items():
-        if client not in error_global or client not in error_local:
-            raise ConfigError(f"client {client!r} lacks global_score or local_score")
         angle = value if form == "product" else 1 - value
         scores[client] = angle * abs(error_global[client] - error_local[client])
     return scores
@@ -147,8 +145,6 @@ def flag_free_riders(
     >>> flag_free_riders([{"A": 0.03, "B": 0.01, "C": 0.15}] * 3)
     {'C': 2}
     """
-    if rounds < 1 or factor <= 0:
-        raise ConfigError(f"rounds must be 1 or more, factor above 0; got {rounds}, {factor}")
     running: dict[str, int] = {}
     flagged: dict[str, int] = {}
     for number, scores in enumerate(scores_by_round):

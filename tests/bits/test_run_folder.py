@@ -175,7 +175,7 @@ def updates(folder: Path) -> list[dict[str, list[float]]]:
 def test_every_rounds_updates_average_to_the_next_rounds_start(tmp_path: Path) -> None:
     recorded_run(tmp_path).run()
     rounds = recorded_rounds(tmp_path / "run")
-    assert [recorded.number for recorded in rounds] == [0, 1, 2]
+    assert [recorded.manifest["round"] for recorded in rounds] == [0, 1, 2]
     later = [*(recorded.start()["w"] for recorded in rounds[1:]), global_weights(tmp_path)]
     for recorded, sent, after in zip(rounds, updates(tmp_path), later, strict=True):
         assert recorded.clients == list(sent) == list(TARGETS)

@@ -176,4 +176,4 @@ def test_an_untouched_run_has_no_problem_and_every_file_is_compared(
     assert problems(folder, cli) == {}
     proof: dict[str, Any] = cli.json("verify", folder / "run")["runs"][str(folder / "run")]
     # Three rounds of updates, three checkpoints, the global, the best and four sites' models.
-    assert proof["files"] == {"checked": 12, "problems": [], "notes": []}
+    assert proof["files"] == {"checked": 12, "problems": []}

@@ -213,7 +213,7 @@ def valued(run: Path, name: str, **about: Any) -> None:
     """Add a valuation of elm and oak, as ``monai-fairfl value`` writes it."""
     values = {"elm": {"value": -0.1, "stderr": None}, "oak": {"value": 0.3, "stderr": 0.01}}
     found = {"name": name, "strategy": "FedAvg", "method": "exact", "utility": "mean"}
-    found |= {"data": "test", "values": values, "evaluations": 4, "rank_stability": None}
+    found |= {"data": "test", "values": values, "evaluations": 4}
     found |= {"total": 0.2, "shares": {"elm": 0.0, "oak": 1.0}, **about}
     (run / "valuations").mkdir(exist_ok=True)
     (run / "valuations" / f"{name}.json").write_text(json.dumps(found))

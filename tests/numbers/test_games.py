@@ -94,16 +94,28 @@ def test_drops_and_shares_meet_the_worked_example() -> None:
 # ---- sampling
 
 
-def test_given_permutations_meet_the_worked_example() -> None:
-    found = permutation_shapley(worked(), 9, permutations=["123", "321", "213"])
-    assert numbers(found) == pytest.approx(WORKED["perm_sample_123_321_213"], abs=2e-6)
+def test_samples_are_walks_in_the_order_of_the_seed() -> None:
+    found = permutation_shapley(worked(), 9, seed=1)
+    generator = np.random.default_rng(1)
+    gains = np.zeros((9, 3))
+    for row in gains:
+        joined: list[str] = []
+        for player in generator.permutation(3):
+            game = worked()
+            row[player] = -game(joined)
+            joined.append("123"[player])
+            row[player] += game(joined)
+    assert numbers(found) == pytest.approx(gains.mean(axis=0))
+    assert errors(found) == pytest.approx(gains.std(axis=0, ddof=1) / np.sqrt(9))
     assert found.total == pytest.approx(WORKED["sum"])
-    gains = np.array([[0.4, 0.2, 0.05], [0.25, 0.3, 0.1], [0.3, 0.3, 0.05]])
-    assert errors(found) == pytest.approx(gains.std(axis=0, ddof=1) / np.sqrt(3))
 
     # One sample has an unknown error.
-    one = permutation_shapley(worked(), 9, permutations=["123"])
-    assert one.values["1"].stderr is None and one.rank_stability is None
+    one = permutation_shapley(worked(), 1)
+    assert one.values["1"].n == 1 and one.values["1"].stderr is None
+
+    # A walk skips nobody, even where the utility of all is met early.
+    odd = permutation_shapley(Game("abc", lambda s: float(len(s) % 2)), 1)
+    assert sorted(numbers(odd)) == [-1, 1, 1]
 
 
 # ---- when to stop
