@@ -167,6 +167,7 @@ def deal_out(
     jobs: Jobs,
     most: int,
     done: Collection[str] = (),
+    apart: bool = False,
 ) -> tuple[dict[str, Any], dict[str, str], bool]:
     """Do all trainings, in their order as far as several are not done at a time, and show them.
 
@@ -178,6 +179,7 @@ def deal_out(
         jobs: processes that work at a time, and their devices; the numbers are the same.
         most: processes that a training may use.
         done: titles of those that are done before.
+        apart: whether a single one is treated as several are.
 
     Returns:
         Title -> result of those that ended, in the order in which they did; title -> reason of
@@ -187,13 +189,13 @@ def deal_out(
         Exception: what a single training raised, or what others would meet, too.
     """
     todo = [training for training in trainings if training.title not in done]
-    several = len(trainings) > 1
-    if several:
+    apart = apart or len(trainings) > 1
+    if apart:
         todo = [replace(one, run=partial(attempted, one.title, one.run)) for one in todo]
     number = jobs.workers(most * len(todo))
     devices = [jobs.devices[each % len(jobs.devices)] for each in range(number)]
     rounds = {training.title: training.rounds for training in trainings}
-    display = RunsDisplay(rounds, done) if several or CONSOLE.get() else None
+    display = RunsDisplay(rounds, done) if apart or CONSOLE.get() else None
     found: dict[str, Any] = {}
     failed: dict[str, str] = {}
 
@@ -266,7 +268,7 @@ def run_trainings(
     Raises:
         FederationError: a signal stopped them.
     """
-    found, failed, stopped = deal_out(trainings, jobs, most, done)
+    found, failed, stopped = deal_out(trainings, jobs, most, done, apart=True)
     if stopped or False in found.values():
         raise errors.FederationError("stopped: the same command goes on after the last whole round")
     return failed
