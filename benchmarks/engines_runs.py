@@ -186,7 +186,7 @@ def ours_over_flower(run: Run) -> None:
         Path(run.folder) / "job",
         run.hospitals,
         site_names=CLIENTS,
-        processes=len(CLIENTS),
+        jobs=len(CLIENTS),
         bundle=BUNDLE,
         strategy=METHODS[run.method],
         num_rounds=run.rounds,

@@ -78,22 +78,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")
     args = parsed(sys.argv[1:] if argv is None else argv)
     show = warnings.showwarning
+    notes: set[str] = set()
 
     def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        """Show a note on data without the line of code that warns."""
-        if issubclass(category, DataWarning):
+        """Show each note on data once, without the line of code that warns."""
+        text = f"note: {message}"
+        if not issubclass(category, DataWarning):
+            show(message, category, *where, **more)
+        elif text not in notes:
             from monai_fairfl.bundle.trainings import show_text
 
-            print(f"note: {message}", file=sys.stderr)
-            show_text(f"note: {message}")
-        else:
-            show(message, category, *where, **more)
+            notes.add(text)
+            print(text, file=sys.stderr)
+            show_text(text)
 
     code = EXIT_FAILED
     error: str | None = None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("once", DataWarning)
+            warnings.simplefilter("always", DataWarning)
             warnings.showwarning = note
             answer: Answer = getattr(import_module(args.module), args.command)(args)
     except KeyboardInterrupt:

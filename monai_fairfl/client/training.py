@@ -17,6 +17,7 @@ from ignite.engine import Engine, Events
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from monai_fairfl.client.state import Task
 from monai_fairfl.handlers.training import Detachable
@@ -137,7 +138,7 @@ def drop_unread_output(trainer: SupervisedTrainer) -> None:
 
     A bundle's training metric is for those who watch a training by itself. A federation's own
     handlers read the output when the loss is computed, which is before. Where the bundle has
-    another handler than schedules of the learning rate, such as one that logs or saves, everything
+    another handler, such as one that logs or saves, or a schedule that follows a value, everything
     stays.
     """
 
@@ -146,8 +147,10 @@ def drop_unread_output(trainer: SupervisedTrainer) -> None:
         return is_metric or is_monai_output_step(handler) or is_monai_best_metric(handler)
 
     def may_read_output(handler: Handler) -> bool:
-        is_known = isinstance(handler_owner(handler), (Detachable, LrScheduleHandler))
-        return not is_known and not makes_output(handler)
+        owner = handler_owner(handler)
+        if isinstance(owner, LrScheduleHandler):
+            return isinstance(owner.lr_scheduler, ReduceLROnPlateau)
+        return not (isinstance(owner, Detachable) or makes_output(handler))
 
     if not any(map(may_read_output, handlers_of(trainer))):
         remove_handlers(trainer, makes_output)

@@ -338,16 +338,19 @@ def _of_dataset_json(folder: Path) -> Found | None:
     if not file.exists():
         return None
     description = _read_json(file)
+    with suppress(AttributeError, LookupError, TypeError):  # no list of version 2.2
+        files = description["dataset"].values()
+        entries = [{"image": each["images"][0], "label": each["label"]} for each in files]
+        return Found("nnunet", _listed_cases(entries, [folder], file))
     ending = str(description.get("file_ending") or "")
     with suppress(IndexError, KeyError, TypeError):
         image = folder / description["training"][0]["image"]
         if not image.exists() and image.with_name(f"{stem(image)}_0000.nii.gz").exists():
             ending = ending or ".nii.gz"
+    if not ending and "training" not in description:
+        return None
     if not ending:
-        listed = "training" in description
-        return (
-            Found("msd", _listed_cases(description["training"], [folder], file)) if listed else None
-        )
+        return Found("msd", _listed_cases(description["training"], [folder], file))
     ending = "." + ending.lstrip(".")
     sides = []
     for inner, end in (("imagesTr", f"_0000{ending}"), ("labelsTr", ending)):
@@ -546,7 +549,10 @@ def sites_at(path: StrPath) -> dict[str, Path]:
     """
     path = Path(path)
     found = recognise(path, must=False)
-    if path.is_file() or (found.layout and not client_lists(path)):
+    # Images without masks beside the folders of sites are no site.
+    inner = folders_in(path) if found.layout == "saml" and not found.cases else []
+    holds_sites = client_lists(path) or any(recognise(each, must=False).layout for each in inner)
+    if path.is_file() or (found.layout and not holds_sites):
         return {name_and_folder(path)[0]: path}
     return site_folders(path)
 

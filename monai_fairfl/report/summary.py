@@ -111,7 +111,9 @@ def _not_judged(entry: Entry) -> str | None:
         closing = [run.closing(site, entry.measurement) for site in run.sites]
         values = [number.value for number in closing if number is not None]
         assert run.full_run is not None  # else it is not full
-        least, found = run.full_run.mean_dice, fmean(values) if values else math.nan
+        if not values:
+            return "its mean Dice is unknown"
+        least, found = run.full_run.mean_dice, fmean(values)
         if not found >= least:
             return f"its mean Dice is {found:.3f}, and nothing is judged below {least:g}"
     for run in alone:

@@ -49,7 +49,7 @@ def compared(sites: Path, made_once: MadeOnce) -> Path:
 
 
 def test_every_case_is_tested_once_by_every_strategy(
-    compared: Path, sites: Path, cli: Commands
+    compared: Path, sites: Path, tmp_path: Path, cli: Commands
 ) -> None:
     with (compared / "cases.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "test_score:dice"]
@@ -62,11 +62,11 @@ def test_every_case_is_tested_once_by_every_strategy(
     assert (cell / "models" / "global.pt").is_file()
     assert not list(cell.glob("sites/*/state/*.pt")) and not (cell / "checkpoints").exists()
 
-    before = bytes_of(compared, *FILES, *MODELS)
-    found = cli.json(*command(sites, compared))
     # The same command trains nothing again, and prints what its file has.
-    assert bytes_of(compared, *FILES, *MODELS) == before
-    assert found["metrics"] == json.loads((compared / "comparison.json").read_text())["metrics"]
+    out = shutil.copytree(compared, tmp_path / "out")
+    found = cli.json(*command(sites, out))
+    assert bytes_of(out, *FILES, *MODELS) == bytes_of(compared, *FILES, *MODELS)
+    assert found["metrics"] == json.loads((out / "comparison.json").read_text())["metrics"]
 
 
 def test_a_cell_is_the_run_of_train_with_its_seed_and_split(

@@ -209,3 +209,7 @@ def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_where_that_is_aske
     assert measure(client, adapted, "score")["score"] == found["adapted_score"]
     close(client, received, epochs=10, rate=0.02, adapt_fuse=1.0)
     assert same(own_model(tmp_path), fused_weights([adapted, spec.with_aliases(weights)]))
+
+    # One that lacks a tensor is of another network, and no candidate.
+    save_model_file(file, dict(list(alone.items())[1:]))
+    assert "alone_gain" not in close(client, received)

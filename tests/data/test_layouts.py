@@ -21,6 +21,7 @@ from monai_fairfl.data import (
     overview,
     site_datalist,
     site_folders,
+    sites_at,
 )
 
 SIZES = {
@@ -86,14 +87,23 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
     assert check_cases("..")["site"] == "folders"
 
 
+def test_files_that_the_description_of_nnunet_lists_may_lie_anywhere(tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm" / "raw").parent
+    listed = {"c": {"images": ["raw/Case00.nii.gz"], "label": "raw/Case00_segmentation.nii.gz"}}
+    (site / "dataset.json").write_text(json.dumps({"file_ending": ".nii.gz", "dataset": listed}))
+    names = [f"{site}/raw/Case00{end}.nii.gz" for end in ("", "_segmentation")]
+    assert find_cases(site) == [dict(zip(("image", "label"), names))]
+
+
 def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
     made.saml(tmp_path / "BIDMC" / "nifti")  # one folder too deep
     touch(tmp_path, "HK/7/images/eye.png", "UCL/Case00.nrrd", ".cache/a.png", "papers/readme.txt")
     with refused("BIDMC", "nifti/Case00.nii.gz", "HK", "7/images/eye.png", "UCL", "Case00.nrrd"):
         site_folders(tmp_path)
     made.saml(tmp_path / "RUNMC")
+    touch(tmp_path, "template.nii.gz")
     with notes() as found:
-        assert list(site_folders(tmp_path)) == ["RUNMC"]
+        assert list(sites_at(tmp_path)) == ["RUNMC"]
     assert [Path(note.split()[0]).name for note in found] == ["BIDMC", "HK", "UCL"]
 
 
