@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
@@ -29,7 +28,7 @@ class InverseLoss(Strategy):
     requires = frozenset({"train_loss"})
 
     def round(self, clients: list[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
+        local = yield self.train(clients, ("train_loss",))
 
         # What the clients measured, in their order: the mean training loss L_i.
         losses = self.measured(local, "train_loss")

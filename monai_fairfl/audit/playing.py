@@ -378,7 +378,8 @@ def _where_the_same_was_asked(
     makes_the_same_models = shipped and type(asked) is type(own) and all_sites
 
     def answer(number: int, requests: Sequence[Request]) -> Sequence[Record]:
-        sites, least = record["clients"], asked.min_clients
+        sites = [client for client in record["clients"] if client in record["samples"]]
+        least = asked.min_clients
         if len(sites) < least:
             raise NotInLedgerError(f"it needs at least {least} sites, and {sites} remain")
         # Before the training all methods ask about the same models, after it each about its own.

@@ -107,7 +107,8 @@ class Exchange:
                     request = one
             if request is None or reply.id in replies or reply.id in refused:
                 words = f"request {reply.id} of run {reply.run}, round {reply.round}"
-                ignored[client] = str(Refused(f"ignored: {words} was not asked, or answered twice"))
+                words += " was not asked, or answered twice: answer with Request.reply"
+                ignored[client] = str(Refused(f"ignored: {words}"))
                 logger.warning("client %s: %s", client, ignored[client])
                 continue
 

@@ -9,6 +9,7 @@ sends a strategy the replies to what it asks.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from abc import ABC, abstractmethod
@@ -39,6 +40,8 @@ from monai_fairfl.replies import (
 )
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.utils.arguments import Component, non_default_arguments
+
+logger = logging.getLogger(__name__)
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """The type of :meth:`Strategy.round`: it yields requests, is sent replies, returns the result."""
@@ -501,6 +504,9 @@ class Strategy(Component, ABC):
         weights = self._numbers("weights", given, replies)
         if self.exchanged.cap is not None:
             weights = capped(weights, self.exchanged.cap)
+        # They may be of single precision.
+        if not math.isclose(weights.sum(), 1, rel_tol=1e-4):
+            logger.warning("%s: weights of an average sum to %g, not 1", self.name, weights.sum())
         return replies.shared(weights)
 
     def _numbers(self, what: str, values: Any, replies: Replies) -> np.ndarray:

@@ -137,6 +137,8 @@ class Krum(Weighting):
         geometry = replies.geometry
         squares = geometry.norms**2
         distances = np.stack(list(map(geometry.squared_distances_from_mean, np.eye(count))))
+        # The same both ways to the bit, or rounding would decide ties.
+        distances = np.minimum(distances, distances.T)
         is_apart = distances > ROUNDING * (squares[:, None] + squares)
         ordered = np.sort(np.where(is_apart, distances, 0.0), axis=1)[:, 1:]
         scores = ordered[:, : max(1, count - self.attackers - 2)].sum(axis=1)

@@ -153,7 +153,7 @@ def flag_free_riders(
             threshold = factor * median(others) if others else 0.0
             is_high = score > threshold > 0
             running[client] = running.get(client, 0) + 1 if is_high else 0
-            if running[client] >= rounds:
+            if is_high and running[client] >= rounds:
                 flagged.setdefault(client, number)
     return flagged
 
@@ -177,7 +177,7 @@ def free_rider_history(
         rounds: as in :func:`flag_free_riders`, counted over the rounds that are not skipped.
 
     Raises:
-        ConfigError: when an argument is none of those allowed.
+        ConfigError: when the form is unknown.
 
     >>> record = {
     ...     "kind": "round",

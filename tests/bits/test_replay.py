@@ -16,7 +16,7 @@ import torch
 from helpers.faults_of_folders import forge
 from helpers.tiny_networks import federation
 
-from monai_fairfl import Reply, Request, Strategy, Train, read_ledger
+from monai_fairfl import Reply, Request, Strategy, read_ledger
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, Replayed, replay
 from monai_fairfl.errors import ConfigError, FederationError
@@ -151,7 +151,7 @@ class Own(FedAvg):
         self.power = power
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         weights = normalise(local.geometry.norms**-self.power)
         return self.finish(local, weights, weights)
 
@@ -160,7 +160,7 @@ class Peeking(Own):
     """Looks at the updates, which no ledger has."""
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         sums = [float(reply.update["0.bias"].sum()) for reply in local]  # type: ignore[index]
         return self.finish(local, uniform(local), sums)
 

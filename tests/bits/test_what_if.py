@@ -59,3 +59,12 @@ def test_a_strategy_whose_answers_are_not_in_the_ledger_is_refused_by_name(tmp_p
     ):
         with pytest.raises(NotInLedgerError, match=f"{type(strategy).__name__}.*{word}"):
             what_if(tmp_path / "run", strategy=strategy)
+
+
+def test_sites_that_did_not_answer_do_not_count_as_enough(tmp_path: Path) -> None:
+    sites = ["ash", "elm", "oak"]
+    federation(
+        FedCE(), tmp_path, lambda asked, reply: reply if asked.client != "ash" else None, sites
+    ).run()
+    with pytest.raises(NotInLedgerError, match="'elm'.*remain"):
+        what_if(tmp_path / "run", without="oak")

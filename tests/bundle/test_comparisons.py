@@ -137,12 +137,12 @@ def test_the_others_run_and_are_valued_after_one_has_failed_which_the_report_nam
 
 
 METHODS = """
-from monai_fairfl import Strategy, Train
+from monai_fairfl import Strategy
 from monai_fairfl.errors import FederationError
 
 class FirstOnly(Strategy):
     def round(self, clients):
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         weights = [float(client == local.clients[0]) for client in local.clients]
         return self.finish(local, weights, weights)
 

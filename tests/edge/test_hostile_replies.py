@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from helpers.fixed_sites import federate, vectors
 
-from monai_fairfl import Estimate, Measure, ModelSpec, Reply, Request, Strategy, Train
+from monai_fairfl import Estimate, Measure, ModelSpec, Reply, Request, Strategy
 from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import FedAvg, Rounds
@@ -81,7 +81,7 @@ class Asking(Strategy):
         self.names = tuple(names)
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         yield [Measure(client, self.weights, self.names) for client in clients]
         return self.finish(local, uniform(local), uniform(local))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl import Strategy, Train
+from monai_fairfl import Strategy
 from monai_fairfl.strategies import Rounds
 
 
@@ -26,7 +26,7 @@ class Given(Strategy):
         self.contributions = dict(self.given if contributions is None else contributions)
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client)) for client in clients]
+        local = yield self.train(clients)
         names = local.clients
         layers = {key: of for key, of in self.given.items() if isinstance(of, Mapping)}
         weights: Any = in_order(names, self.given) if not layers else {}

@@ -38,6 +38,7 @@ CASES: list[tuple[dict[str, Any], str, list[float]]] = [
     ({"A": 0.25, "B": 0.75}, "aggregation", [-0.5, 0.5, 5.0, 1.75, 9]),
     ({"A": 0.25, "B": 0.75}, "samples", [-0.5, 0.5, 3.0, 3.25, 9]),
     ({"A": 0.25, "B": 0.75}, "local", [-0.5, 0.5, -1.0, 1.0, 0]),
+    ({"A": 2.0, "B": 1.0}, "local", [1.0, 2.0, -1.0, 1.0, 0]),
     ({"fc": {"A": 1.0}, "bn": {"B": 1.0}}, "aggregation", [1.0, 0.0, 6.0, 1.0, 9]),
     # A layer that was not scored is averaged uniformly.
     ({"fc": {"A": 1.0}}, "aggregation", [1.0, 1.0, 4.0, 2.5, 9]),
@@ -47,7 +48,7 @@ CASES: list[tuple[dict[str, Any], str, list[float]]] = [
 
 @pytest.mark.parametrize(("weights", "policy", "expected"), CASES)
 def test_weights_move_the_parameters_of_their_layer_and_buffers_follow_their_policy(
-    weights: dict[str, Any], policy: str, expected: list[float]
+    weights: dict[str, Any], policy: str, expected: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(request: Request) -> Reply:
         change, images, mean, variance, count = SENT[request.client]
@@ -66,6 +67,8 @@ def test_weights_move_the_parameters_of_their_layer_and_buffers_follow_their_pol
     assert found["bn.count"].dtype == torch.int64
     names = ("fc.weight", "bn.weight", "bn.mean", "bn.var", "bn.count")
     assert [float(found[name].flatten()[-1]) for name in names] == expected
+    # Weights that are no shares are logged.
+    assert ("sum to 3" in caplog.text) == (weights == {"A": 2.0, "B": 1.0})
 
 
 def exchange_of(

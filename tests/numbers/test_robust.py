@@ -91,6 +91,11 @@ def test_krum_is_its_definition() -> None:
         part = {"weighting": Krum(attackers, chosen)}
         found = values(averaged(part, updates).aggregation, tuple(NAMES))
         np.testing.assert_allclose(found, krum_by_hand(updates, attackers, chosen))
+    # Of two that are nearest to each other the first is taken, whatever rounding says.
+    count = updates.shape[1]
+    rows = np.random.default_rng(2).normal(size=(3, count)) * np.logspace(0, -5, count)
+    found = values(averaged({"weighting": Krum(0)}, rows).aggregation, tuple("ABC"))
+    np.testing.assert_allclose(found, krum_by_hand(rows, 0, 1))
 
 
 def test_the_geometric_median_is_the_minimum_of_the_distances() -> None:
