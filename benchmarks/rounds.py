@@ -65,7 +65,7 @@ PARTS = {
         "monai_fairfl.client.training:state_of",
         "monai_fairfl.client.training:load_state",
         "monai_fairfl.client.state:ClientState.save",
-        "monai_fairfl.client.state:ClientState.load",
+        "monai_fairfl.client.state:load_saved",
         "monai_fairfl.client.state:ClientState.add_receipt",
     ],
     "rest of the client": ["monai_fairfl.client.algo:FairMonaiAlgo.answer"],

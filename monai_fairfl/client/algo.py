@@ -403,7 +403,7 @@ class FairMonaiAlgo(MonaiAlgo):
             if not all_finite(tensor):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite, "
-                    "and nothing of it is stored: lower learning_rate, or look for extreme images"
+                    "and not stored: lower learning_rate, or look for extreme images or constants"
                 )
         return trained
 
