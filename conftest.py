@@ -73,6 +73,16 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_seeds_for_absent_devices() -> Iterator[None]:
+    """PyTorch stores each seed, with the stack of its call, for devices that may yet be found."""
+    with pytest.MonkeyPatch.context() as patch:
+        for devices in (torch.cuda, torch.xpu, torch.mtia):
+            if not devices.is_available():
+                patch.setattr(devices, "manual_seed_all", lambda seed: None, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _warm_commands_first() -> None:
     """A process has one fork server: one that worker processes begin knows less than commands
     need."""

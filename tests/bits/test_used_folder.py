@@ -28,8 +28,8 @@ SITES = ["alder", "cedar"]
 def run(
     root: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
 ) -> list[History]:
-    settings = {"rounds": 1, "local_epochs": 1, "site_names": SITES, **settings}
-    return federation(root, run_dir, list(strategies), **settings).run()
+    given = {"rounds": 1, "local_epochs": 1, "site_names": SITES, "evaluate": (), "final": ()}
+    return federation(root, run_dir, list(strategies), **{**given, **settings}).run()
 
 
 def _compare(sites: Path, folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.client_requests import tiny_client, tiny_model, train
+from helpers.client_requests import after, tiny_client, tiny_model, train
 
 from monai_fairfl import ModelSpec, Reply
 
@@ -46,3 +46,12 @@ def undisturbed(
     """Replies of a client that trained the same weights in rounds 0 and 1, two steps each."""
     client = tiny_client(hospitals, tmp_path_factory.mktemp("undisturbed"), batch_size=1)
     return [train(client, weights, number) for number in range(2)]
+
+
+@pytest.fixture(scope="session")
+def learnt(
+    hospitals: Path, tmp_path_factory: pytest.TempPathFactory, weights: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """A model that a client trained, and that scores above 0."""
+    client = tiny_client(hospitals, tmp_path_factory.mktemp("learnt"), learning_rate=0.02)
+    return after(weights, train(client, weights, local_epochs=4.0))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.client_requests import after, measure, same, train
+from helpers.client_requests import measure, same, train
 from helpers.refusals import refused
 from monai.fl.utils.exchange_object import ExchangeObject
 
@@ -39,18 +39,16 @@ def spoilt(weights: Weights) -> Weights:
 
 
 def test_an_update_leaves_as_the_sites_filter_made_it_and_so_it_is_left_out_again(
-    new_client: Any, weights: Weights
+    new_client: Any, learnt: Weights
 ) -> None:
-    first = new_client(state="first", learning_rate=0.02)
-    start = after(weights, train(first, weights, 0, local_epochs=4.0))
     client = new_client(learning_rate=0.02)
     client.initialize({})
     # Several tensors of the network have two names.
     client.post_weight_filters = [filtered(spoilt)]
-    reply = train(client, start, local_epochs=4.0)
+    reply = train(client, learnt)
     assert not any(change.any() for change in (reply.update or {}).values())
-    found = train(client, start, 1, ("leave_one_out_error",), previous_weight=0.5)
-    without = leave_one_out_model(start, {**start, **(reply.buffers or {})}, 0.5)
+    found = train(client, learnt, 1, ("leave_one_out_error",), previous_weight=0.5)
+    without = leave_one_out_model(learnt, {**learnt, **(reply.buffers or {})}, 0.5)
     score = value_of(measure(client, without, "score")["score"])
     assert score > 0
     assert value_of(found.measurements["leave_one_out_error"]) == pytest.approx(1 - score)

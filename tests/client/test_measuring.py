@@ -146,14 +146,12 @@ def mixture(one: Weights, two: Weights, share: float) -> Weights:
 
 
 def test_the_leave_one_out_error_is_that_of_the_model_without_exactly_the_previous_update(
-    new_client: Any, weights: Weights
+    new_client: Any, learnt: Weights
 ) -> None:
     names = ("leave_one_out_error", "global_score")
-    first = new_client(learning_rate=0.02, state="first")
-    start = after(weights, train(first, weights, local_epochs=4.0))
     client = new_client(learning_rate=0.02)
-    local = after(start, train(client, start))
-    mixed = mixture(start, local, 0.4)
+    local = after(learnt, train(client, learnt))
+    mixed = mixture(learnt, local, 0.4)
     second = train(client, mixed, 1, names, previous_weight=0.4)
     error, score = map(value_of, second.measurements.values())
     without = leave_one_out_model(mixed, local, 0.4)
@@ -163,12 +161,12 @@ def test_the_leave_one_out_error_is_that_of_the_model_without_exactly_the_previo
     # The tensors of a reply are the server's, and a new process has none of them.
     for tensor in (second.buffers or {}).values():
         tensor.zero_()
-    third = train(client, start, 2, names, previous_weight=0.3).measurements
+    third = train(client, learnt, 2, names, previous_weight=0.3).measurements
     restarted = new_client(learning_rate=0.02)
-    assert train(restarted, start, 2, names, previous_weight=0.3).measurements == third
-    alone = train(client, start, 4, names, previous_weight=1.0)
+    assert train(restarted, learnt, 2, names, previous_weight=0.3).measurements == third
+    alone = train(client, learnt, 4, names, previous_weight=1.0)
     assert set(alone.measurements) == {"global_score"}
     # The previous average is without a client that was absent.
-    absent = train(client, start, 6, names, previous_weight=0.0)
+    absent = train(client, learnt, 6, names, previous_weight=0.0)
     error, score = map(value_of, absent.measurements.values())
     assert error == pytest.approx(1 - score)

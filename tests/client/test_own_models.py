@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ def test_a_personal_model_changes_nothing_of_the_usual_one_and_is_scored_by_itse
     assert not measure(ditto, weights, "personal_score", number=0)
     # A round without a personal model, the last one, does not end it.
     for number, context in enumerate(({"ditto_lambda": 0.0}, {})):
-        expected = train(plain, weights, number, names, local_epochs=6.0)
-        found = train(ditto, weights, number, names, local_epochs=6.0, **context)
+        expected = train(plain, weights, number, names, local_epochs=4.0)
+        found = train(ditto, weights, number, names, local_epochs=4.0, **context)
         assert same(found.update, expected.update) and same(found.buffers, expected.buffers)
         assert found.num_steps == expected.num_steps
         if number == 0:
@@ -95,16 +96,16 @@ def shared(weights: Weights, spec: ModelSpec) -> Weights:
 
 
 def test_local_tensors_stay_at_the_site_and_its_model_is_measured_with_them(
-    new_client: Any, weights: Weights, shared: Weights
+    new_client: Any, weights: Weights, shared: Weights, tmp_path: Path
 ) -> None:
     lasting = new_client(state="lasting", learning_rate=0.02)
     context = {"local_norm": 1.0, "local_epochs": 2.0}
-    for number in range(2):
-        reply = train(lasting, shared, number, **context)
-        restarted = new_client(state="restarted", learning_rate=0.02)
-        found = train(restarted, shared, number, **context)
-        assert set(reply.update or {}) == set(shared) and reply.buffers == {}
-        assert same(reply.update, found.update)
+    train(lasting, shared, 0, **context)
+    shutil.copytree(tmp_path / "alder" / "lasting", tmp_path / "alder" / "restarted")
+    restarted = new_client(state="restarted", learning_rate=0.02)
+    reply, found = (train(client, shared, 1, **context) for client in (lasting, restarted))
+    assert set(reply.update or {}) == set(shared) and reply.buffers == {}
+    assert same(reply.update, found.update)
 
     trained = lasting.trainer.network.state_dict()
     model = {name: trained[name].clone() for name in weights}
@@ -134,10 +135,10 @@ def test_what_is_taken_is_the_model_that_scored_as_reported_and_its_gain_is_that
     new_client: Any, weights: Weights, tmp_path: Path
 ) -> None:
     client = new_client(**TWO_VALIDATE)
-    found = close(client, weights, epochs=30, rate=0.02)
+    found = close(client, weights, epochs=9, rate=0.02)
     gain = found["adapted_gain"]
     assert gain.n == 2 and gain.value > gain.stderr > 0
-    assert 1 <= found["adapted_epochs"] <= 30
+    assert 1 <= found["adapted_epochs"] <= 9
 
     # The file has the model whose scores were reported.
     adapted = own_model(tmp_path)
@@ -186,11 +187,9 @@ def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_where_that_is_aske
 ) -> None:
     settings = {**TWO_VALIDATE, "norm": "instance", "learning_rate": 0.02}
     weights, spec = tiny_model(norm="instance")
-    models = [weights]
-    for number in range(2):
-        trainer = new_client(state=str(number), **settings)
-        models.append(after(models[number], train(trainer, models[number], 0, local_epochs=6.0)))
-    _, received, alone = models
+    trainer = new_client(state="trainer", **settings)
+    received = after(weights, train(trainer, weights, 0, local_epochs=6.0))
+    alone = after(received, train(trainer, received, 0, local_epochs=6.0))
     file = tmp_path / "alone.pt"
     client = new_client(arguments={"alone": file}, **settings)
 
@@ -203,11 +202,11 @@ def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_where_that_is_aske
 
     # What would be taken, which is trained further here, is fused with it.
     save_model_file(file, spec.with_aliases(weights))
-    found = close(client, received, epochs=10, rate=0.02)
+    found = close(client, received, epochs=5, rate=0.02)
     assert found["adapted_gain"].value > found["adapted_gain"].stderr
     adapted = own_model(tmp_path)
     assert measure(client, adapted, "score")["score"] == found["adapted_score"]
-    close(client, received, epochs=10, rate=0.02, adapt_fuse=1.0)
+    close(client, received, epochs=5, rate=0.02, adapt_fuse=1.0)
     assert same(own_model(tmp_path), fused_weights([adapted, spec.with_aliases(weights)]))
 
     # One that lacks a tensor is of another network, and no candidate.

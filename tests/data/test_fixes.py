@@ -252,15 +252,10 @@ def complaints(site: Path, structures: tuple[str, ...]) -> tuple[list[str], Any]
 def follow(
     site: Path, structures: tuple[str, ...], right: Change, fix: str, harm: Change, *change: Change
 ) -> None:
-    before, known = complaints(site, structures)
     harm(site)
-    new = [text for text in complaints(site, structures)[0] if text not in before]
-    assert fix in "".join(new), new
+    assert fix in "".join(complaints(site, structures)[0])
     both(*(change or [right]))(site)
-    after, values = complaints(site, structures)
-    assert set(after) <= set(before), after
-    # JPEG has moved them; the mask of an organ is otherwise what it was.
-    assert values == known
+    assert complaints(site, structures) == ([], [0, 128, 255] if structures else [0, 1])
 
 
 @pytest.mark.parametrize("row", VOLUMES, ids=lambda row: str(row[0]))

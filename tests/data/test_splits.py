@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from helpers import public_layouts as made
 from helpers.refusals import noted, refused
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_fairfl.data import find_cases, listed_datalist, site_datalist, split_cases
@@ -63,6 +63,7 @@ def test_the_draw_of_a_seed_is_that_of_every_release() -> None:
 FOLDS = st.none() | st.integers(2, 4)
 
 
+@settings(max_examples=40)
 @given(st.integers(4, 24), st.integers(0, 5), FOLDS, st.randoms())
 def test_images_of_a_patient_stay_together_whatever_the_order(
     patients: int, seed: int, folds: int | None, order: random.Random

@@ -10,6 +10,7 @@ seeds; here each attack meets one method of each kind. Beside them stand honest 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +30,34 @@ from attackers import (
     with_update,
 )
 from attacks import SITES, STRATEGIES, VICTIM
-from helpers.attacked_federation import federation_of, progress
+from helpers.attacked_federation import ROUNDS, federation_of, progress
 
 from monai_fairfl import Federation, Reply, Strategy
 from monai_fairfl.strategies import FedAvg, FedCE, Median
 
-Records = list[Mapping[str, Any]]
+Records = Sequence[Mapping[str, Any]]
 Chance = np.random.Generator
 
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Federation]:
-    """Number of sites, method, with default guards -> an honest federation that has run."""
-    runs: dict[tuple[int, str, bool], Federation] = {}
+    """Number of sites, method, with default guards, rounds -> an honest federation that has run."""
 
-    def made(count: int, method: str = "FedAvg", guarded: bool = False) -> Federation:
-        key = (count, method, guarded)
-        if key not in runs:
-            folder = tmp_path_factory.mktemp("honest") / "run"
-            settings = {} if guarded else {"guards": ()}
-            run = federation_of(STRATEGIES[method](), folder, sites=SITES[:count], **settings)
-            run.run()
-            runs[key] = run
-        return runs[key]
+    @cache
+    def made(
+        count: int, method: str = "FedAvg", guarded: bool = False, rounds: int = ROUNDS
+    ) -> Federation:
+        folder = tmp_path_factory.mktemp("honest") / "run"
+        settings: dict[str, Any] = {"rounds": rounds} | ({} if guarded else {"guards": ()})
+        run = federation_of(STRATEGIES[method](), folder, sites=SITES[:count], **settings)
+        run.run()
+        return run
 
     return made
 
 
 def rounds_of(run: Federation) -> Records:
-    return list(run.run(resume=True).rounds)  # it is finished: nobody is asked
+    return run.run(resume=True).rounds  # it is finished: nobody is asked
 
 
 # --- attacks on the model
@@ -109,13 +109,6 @@ CASES = [("FedAvg", name) for name in ATTACKS if name not in LEFT_OUT]
 CASES += [("FedCE", "copy"), ("CGSV", "a site that sinks another"), ("ShapFed", "copy")]
 
 
-def under(attack: Attack, method: str, folder: Path) -> Records:
-    """The rounds of a federation that is attacked."""
-    run = federation_of(STRATEGIES[method](), folder / "run", attack)
-    run.run()
-    return rounds_of(run)
-
-
 def credit(rounds: Records, clients: Sequence[str]) -> float:
     """The clients' share of the positive contributions of the last round."""
     values = {}
@@ -127,7 +120,7 @@ def credit(rounds: Records, clients: Sequence[str]) -> float:
 
 def require_no_gain(attack: Attack, rounds: Records, honest: Any, method: str) -> None:
     """Neither weight nor step nor credit of the attackers is above that of honest sites."""
-    alone = rounds_of(honest(len(attacks.honest_sites_of(attack)), method, True))
+    alone = rounds_of(honest(len(attacks.honest_sites_of(attack)), method, True, len(rounds)))
     guilty = attacks.attackers_of(attack)
     hospitals = attacks.honest_sites_of(attack)[-attack.hospitals :]
     gained = (*attacks.mean_shares(rounds, guilty), credit(rounds, guilty))
@@ -140,10 +133,11 @@ def test_the_attacker_gains_nothing_and_is_found_and_nobody_else_is(
     method: str, name: str, honest: Any, tmp_path: Path
 ) -> None:
     attack = ATTACKS[name]
-    rounds = under(attack, method, tmp_path)
+    begins = SLEEPS_UNTIL if name == "sleeper" else 0
+    run = federation_of(STRATEGIES[method](), tmp_path, attack, rounds=max(ROUNDS, begins + 2))
+    rounds = run.run().rounds
     require_no_gain(attack, rounds, honest, method)
     guilty = attacks.attackers_of(attack)
-    begins = SLEEPS_UNTIL if name == "sleeper" else 0
     found = attacks.verdicts_on(rounds, guilty)
     assert any(begins <= number <= begins + 3 for number in found)
     victims = [VICTIM] if name == "copy" else []

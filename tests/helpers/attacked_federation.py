@@ -18,7 +18,7 @@ from monai_fairfl import Federation, InProcess, Strategy
 from monai_fairfl.guards import DEFAULT, Guard
 
 SEED = 3
-ROUNDS = 7
+ROUNDS = 5
 
 
 def federation_of(

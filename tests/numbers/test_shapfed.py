@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.driving import CLIENTS, COMMON, GOLDEN, agree, drive, values
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_fairfl import ModelSpec, Reply, Request, RoundResult
@@ -109,6 +109,7 @@ NUMBERS = st.floats(-1, 1).map(lambda x: round(x, 3))
 HEAD = st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=3, max_size=3)
 
 
+@settings(max_examples=30)
 @given(HEAD, st.lists(st.booleans(), min_size=3, max_size=3))
 def test_nobody_gains_by_not_labelling_a_class(own: list[list[float]], labels: list[bool]) -> None:
     """Bad values of classes that it no longer labels count on, and good ones do not."""

@@ -22,7 +22,7 @@ def t_interval(values: np.ndarray | list[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cases(
+def test_intervals_are_over_seeds_and_never_narrower_than_over_a_hospitals_cases(
     tmp_path: Path,
 ) -> None:
     found = compare(tmp_path)
@@ -45,9 +45,13 @@ def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cas
         signs[site] = 0 if against["within_noise"] else np.sign(against["value"])
     assert signs == {"elm": 1, "oak": -1, "yew": 1}
 
+    contribution = hospital(found, "yew")["contribution"]
+    runs = sorted((tmp_path / "runs").glob("FedCE-*"))
+    values = [contributions_of(run)[-1]["yew"] for run in runs]
+    shown = (contribution["value"], contribution["least"], contribution["most"])
+    assert shown == pytest.approx((np.mean(values), *t_interval(values)))
 
-def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path: Path) -> None:
-    found = compare(tmp_path)
+    # The tables are the means of the cases, and the page shows them.
     text = Page(tmp_path / "comparison.html").text
     compared = found["metrics"][found["main"]]
     for standing in compared["strategies"]:
@@ -56,17 +60,8 @@ def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path:
         assert standing["mean"] == pytest.approx(np.mean(sites))
         assert f"{standing['mean']:.3f} ± {standing['std']:.3f}" in text
     for pair in compared["pairs"]:
-        found = pair["difference"]
-        value, low, high = (f"{found[name]:.3f}" for name in ("estimate", "low", "high"))
+        value, low, high = (f"{pair['difference'][n]:.3f}" for n in ("estimate", "low", "high"))
         assert f"{value} ({low} to {high})" in text and f"{pair['p_holm']:.3f}" in text
-
-
-def test_contributions_have_an_interval_over_seeds(tmp_path: Path) -> None:
-    found = hospital(compare(tmp_path), "yew")["contribution"]
-    runs = sorted((tmp_path / "runs").glob("FedCE-*"))
-    values = [contributions_of(run)[-1]["yew"] for run in runs]
-    shown = (found["value"], found["least"], found["most"])
-    assert shown == pytest.approx((np.mean(values), *t_interval(values)))
 
 
 @pytest.mark.parametrize("number", [1, 2])
