@@ -50,7 +50,7 @@ def check_run_dir(runs: BundleFederation) -> list[Path]:
     """
     settings = runs.settings
     resuming.check_folder(runs.run_dir, runs.names, settings.resume)
-    resuming.check_checkpoints(runs.folders.values())
+    resuming.check_checkpoints(run for run in runs.folders.values() if not resuming.ended(run))
     values_updates = any(valuation.needs_updates for valuation in runs.valuations)
     with own_random_state(settings.seed):
         weights, spec = runs.initial()

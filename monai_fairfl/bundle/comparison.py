@@ -77,6 +77,14 @@ class Cell:
         return folder if self.fold is None else folder / f"fold-{self.fold}"
 
 
+def cells_of(
+    out: Path, seeds: Sequence[int], folds: int | None, strategies: Sequence[str]
+) -> list[Cell]:
+    """Seed by seed and fold by fold all strategies: what is finished early can be compared."""
+    product = itertools.product(seeds, [None] if folds is None else range(folds), strategies)
+    return [Cell(out, name, seed, fold) for seed, fold, name in product]
+
+
 class Comparison:
     """What ``configs/federate.json`` runs where it asks for several seeds or for folds.
 
@@ -99,9 +107,7 @@ class Comparison:
             raise ConfigError("a comparison needs two strategies or more: give --strategy others")
         if settings.valuations:
             raise ConfigError("valuations are of one run: leave them out, or seeds and folds")
-        folds: Sequence[int | None] = [None]
         if settings.folds is not None:
-            folds = range(settings.folds)
             if not evaluation_files(settings.bundle_root):
                 raise ConfigError("folds test every case: the bundle needs a configs/evaluate.json")
             for place, given in {"overrides": settings.overrides, **settings.sites}.items():
@@ -112,9 +118,7 @@ class Comparison:
         self.alone = ""
         if federation.trained_alone is not None and settings.trained_alone is None:
             self.alone = federation.trained_alone.parent.name
-        # Seed by seed and fold by fold all strategies: what is finished early can be compared.
-        product = itertools.product(seeds, folds, federation.names)
-        self.cells = [Cell(self.out, name, seed, fold) for seed, fold, name in product]
+        self.cells = cells_of(self.out, seeds, settings.folds, federation.names)
 
     def run(self) -> dict[str, Any]:
         """Train every cell that is not done, write the tables and print them.

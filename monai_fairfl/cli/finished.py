@@ -15,13 +15,14 @@ from typing import Any
 
 from monai_fairfl import audit
 from monai_fairfl.audit.playing import MEANING
+from monai_fairfl.bundle.comparison import PLAN, cells_of
 from monai_fairfl.bundle.configuration import FEDERATE
 from monai_fairfl.cli.answers import LOG, Answer, say
 from monai_fairfl.cli.running import run_line
 from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.games import MOST_PLAYERS
 from monai_fairfl.messages import to_json
-from monai_fairfl.report import as_text, collect, write_report
+from monai_fairfl.report import as_text, collect, write_comparison, write_report
 from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.resuming import SETTINGS, ended, recorded_config
 from monai_fairfl.strategies.registry import strategy_of
@@ -37,7 +38,19 @@ SAID = {
 
 
 def report(args: argparse.Namespace) -> Answer:
-    """Carry out ``report``."""
+    """Carry out ``report``; that of a comparison over seeds or folds is written again."""
+    folder = Path(args.run_dir[0])
+    plan = recorded_config(folder, PLAN)
+    if plan and not args.out:
+        cells = [
+            cell.folder
+            for cell in cells_of(folder, plan["seeds"], plan["folds"], plan["strategies"])
+            if ended(cell.folder)
+        ]
+        failed = recorded_config(folder, "comparison.json").get("failed")
+        found = write_comparison(folder, plan, cells, failed)
+        data = {name: str(folder / f"comparison.{name}") for name in ("html", "json")}
+        return Answer(data, f"{as_text(found)}\nReport: {data['html']}")
     runs = collect.find_runs(args.run_dir)
     # Beside the runs: an engine may empty its workspace.
     out = Path(args.out or os.path.commonpath([run.absolute() for run in runs]))
@@ -125,8 +138,8 @@ def value(args: argparse.Namespace) -> Answer:
         folder = folder.parent
     runs = collect.find_runs([folder])
     keys = recorded_config(folder).get("keys")
-    if keys is None or not all(ended(run) and (run / "checkpoints").is_dir() for run in runs):
-        needed = "must be a run of train that has ended, with its checkpoints"
+    if keys is None or not all(map(ended, runs)):
+        needed = "must be a run of train that has ended"
         raise ConfigError(f"{folder} {needed}; over an engine use LeaveOneOut")
     sites = len(collect.read_records(runs[0])[0]["clients"])
     kind, methods = "Retraining", ["leave_one_out"]

@@ -274,7 +274,7 @@ def adapt(command: argparse.ArgumentParser) -> None:
 
 
 def report(command: argparse.ArgumentParser) -> None:
-    """Write the report of one run, or of several side by side.
+    """Write the report of one run, of several side by side, or of a comparison again.
 
     examples:
       monai-fairfl report runs/first

@@ -373,8 +373,7 @@ def _runs_of(folder: Path) -> list[Path]:
 
 
 def _several_runs(folder: str | Path, runs: Sequence[Path]) -> ConfigError:
-    listed = ", ".join(map(str, runs))
-    return ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}")
+    return ConfigError(f"{folder} holds several runs: name one of them, such as {runs[0]}")
 
 
 # ---- reading a run

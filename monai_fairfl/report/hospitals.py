@@ -11,15 +11,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.report.contributions import contributions_of
-from monai_fairfl.report.scores import CASES_OF, MARGIN, VERDICTS, Entry, better_model, verdict_of
+from monai_fairfl.report.scores import (
+    CASES_OF,
+    MARGIN,
+    VERDICTS,
+    Entry,
+    better_model,
+    called,
+    verdict_of,
+)
 from monai_fairfl.utils.tables import count_words, text_of_table
 from monai_fairfl.valuation.free_riders import EVIDENCE
+
+FIRST = 3
+"""A sentence names so many hospitals, and counts the others."""
 
 OFTEN = 0.25
 """A hospital that is missing in a larger part of the rounds is asked why."""
 
 LAST_MILE = {
-    "adapted": "the model trained further",
+    "adapted": "the model trained further on its own images",
     "alone": "the model trained alone",
     "fused": "the model fused with the one trained alone",
 }
@@ -30,7 +41,6 @@ ADVICE = {
     "as_good": "Use either model: they are equally good",
     "hard": f"Add its images: no model here is more than {MARGIN} better for it",
     "not_compared": "Run Standalone too, to know the gain over training alone",
-    "cannot_tell": "Score more cases with this package: these cannot tell",
 }
 """Verdict -> what it asks for, where that depends on nothing else."""
 
@@ -38,71 +48,79 @@ ADVICE = {
 def decision_of(
     report: Mapping[str, Any], name: str | None, entries: Mapping[str, Entry]
 ) -> dict[str, Any]:
-    """The first screen: ``strategy``, ``why`` this one, those ``shown``, a row a hospital."""
+    """The first screen: ``strategy``, those ``shown``, a row a hospital."""
     strategies = report["strategies"]
     strategy = strategies.get(name, {"sites": {}, "touched": {}, "valuations": []})
-    # The columns: training alone, FedAvg, and the one that it is about.
+    # The columns: training alone, FedAvg, and the one that it is about, or else the second best.
     shown = [strategy.get("standalone"), strategy.get("fedavg"), name]
     group: Sequence[str] = next((names for names in report["compared"] if name in names), [])
+    if shown[1] is None:
+        others = [other for other in group if other not in shown and entries[other].comparable]
+        means = [(strategies[other]["validation_mean"] or 0.0, other) for other in others]
+        shown += [other for _, other in sorted(means)[-1:]]
     contributions = {} if name is None else contributions_of(entries[name])
     # First a valuation in which no hospital's own scores count for itself.
     current = sorted(strategy["valuations"], key=lambda one: one.get("judged_by") != "others")
     worth = current[0] if current else {"name": None, "values": {}}
     hospitals = {}
     for site in report["sites"]:
-        score = strategy["sites"].get(site, {}).get("score")
         verdict = verdict_of(report, name, site)
         hospitals[site] = {
             "verdict": verdict,
-            "n": score and score["n"],
             "contribution": contributions.get(site),
             "worth": worth["values"].get(site),
             "guards": strategy["touched"].get(site, []),
             "advice": list(_advice(report, name, site, verdict)),
         }
-    means = [f"{other} {dice_words(strategies[other]['validation_mean'])}" for other in group]
-    why = f"This is about {name}. Mean Dice on validation cases: {', '.join(means)}"
-    if name is None:
-        why = "No federation is in this report, so nothing is compared with training alone"
     return {
         "strategy": name,
         "valuation": worth["name"],
         "shown": [other for other in shown if other is not None] or list(strategies),
-        "why": f"{why}.",
         "hospitals": hospitals,
     }
 
 
-def headline(report: Mapping[str, Any]) -> list[str]:
-    """Is the federation worth it? Sentences for the consortium; none where nothing is judged."""
-    name = report["decision"]["strategy"]
-    if name is None or report["strategies"][name]["not_judged"]:
-        return []
-    strategy = report["strategies"][name]
+def headline(report: Mapping[str, Any]) -> Iterator[str]:
+    """Is the federation worth it, and who is left behind? Of what is not judged only the means."""
+    name, strategies = report["decision"]["strategy"], report["strategies"]
+    if name is None:
+        yield "No federation is in this report: run one too, such as FedCE, to compare."
+        return
+    strategy = strategies[name]
+    means = []
+    for other in next(names for names in report["compared"] if name in names):
+        if strategies[other]["comparable"]:
+            means.append(f"{strategies[other]['performance']['mean']:.3f} {called(other)}")
+    if means:
+        yield f"Mean Dice of the {len(strategy['sites'])} hospitals: {', '.join(means)}."
+    if strategy["not_judged"]:
+        return
 
-    def clear(key: str, sign: int) -> str:
-        """The hospitals whose interval is above 0, or below, with their differences."""
-        words = []
+    for key, other in (("gain", strategy["standalone"]), ("against_fedavg", strategy["fedavg"])):
+        clear: dict[str, list[str]] = {}
         for site, result in strategy["sites"].items():
             found = result[key]
-            if found and found["within_noise"] is False and found["value"] * sign > 0:
-                words.append(f"{site} ({interval_words(found)})")
-        return ", ".join(words)
-
-    sentences = []
-    alone = strategy["standalone"] and "training alone"
-    for other, key in ((strategy["fedavg"], "against_fedavg"), (alone, "gain")):
-        if other is not None:
-            worse = f" and loses to it at {clear(key, -1)}" if clear(key, -1) else ""
-            sentences.append(f"{name} beats {other} at {clear(key, 1) or 'no hospital'}{worse}.")
-    verdicts = [row["verdict"] for row in report["decision"]["hospitals"].values()]
-    words = [f"{verdicts.count(v)} {t.lower()}" for v, (t, _) in VERDICTS.items() if v in verdicts]
-    sentences.append(f"Of {count_words(len(verdicts), 'hospital')}: {', '.join(words)}.")
+            if found and found["within_noise"] is False:
+                word = "better" if found["value"] > 0 else "worse"
+                clear.setdefault(word, []).append(f"{site} ({interval_words(found)})")
+        for word, sites in sorted(clear.items()):
+            if len(sites) > FIRST:
+                sites[FIRST:] = [f"{len(sites) - FIRST} more"]
+            yield f"{name} is shown to be {word} than {called(other)} at {', '.join(sites)}."
+        if other is not None and not clear:
+            yield (
+                f"At no hospital do the {CASES_OF[strategy['measurement']]} cases show that {name} "
+                f"is better or worse than {called(other)}."
+            )
+    rows = report["decision"]["hospitals"].items()
+    behind = [site for site, row in rows if row["verdict"] == "left_behind"]
+    none = "No hospital is shown to be left behind."
+    yield f"Left behind: {', '.join(behind)}." if behind else none
     if not isinstance(strategy["seed"], list):
-        sentences.append(
-            "One seed: another may differ; repeat with several by monai-fairfl compare."
+        yield (
+            "How sure? It is one training, and another seed may differ: monai-fairfl compare "
+            "repeats it."
         )
-    return sentences
 
 
 def dice_words(value: float | None) -> str:
@@ -122,9 +140,9 @@ def interval_words(found: Mapping[str, Any]) -> str:
     >>> interval_words({"value": -0.0001, "low": None, "high": None})
     '+0.000'
     """
+    known = [found[key] for key in ("value", "low", "high") if found[key] is not None]
     # Adding 0.0 turns -0.0 into 0.0.
-    known = [found[end] for end in ("low", "high") if found[end] is not None]
-    value, *ends = (f"{round(number, 3) + 0.0:+.3f}" for number in (found["value"], *known))
+    value, *ends = (f"{round(number, 3) + 0.0:+.3f}" for number in known)
     return f"{value}, {' to '.join(ends)}" if ends else value
 
 
@@ -141,13 +159,10 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
 
 def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str) -> Iterator[str]:
     """What the hospital should do, most urgent first; sentences without a full stop."""
-    if name is None:
-        yield "Run a federation too, such as FedCE, to have something to compare"
+    if name is None or site not in report["strategies"][name]["sites"]:
         return
     strategy = report["strategies"][name]
-    result = strategy["sites"].get(site)
-    if result is None:
-        return
+    result = strategy["sites"][site]
     # What guards found in its updates, and whether it was often missing.
     sent, missed = set(), set()
     for event in report["events"]:
@@ -191,6 +206,10 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
             yield "Use the model that it trained alone"
             if mile is None:
                 yield "Or let it train this one further: monai-fairfl adapt"
+    elif verdict == "cannot_tell":
+        gain = result["gain"]["value"]
+        guess = f"{name if gain > 0 else 'training alone'} is the better guess"
+        yield f"Test more cases; until then {'use either model' if abs(gain) < MARGIN else guess}"
     elif verdict in ADVICE:
         yield ADVICE[verdict]
 
@@ -214,10 +233,9 @@ def as_text(report: Mapping[str, Any]) -> str:
     ...     ledger.append({"kind": "start", "strategy": "FedAvg", "clients": [*scores], "seed": 0})
     ...     ledger.append({"kind": "end", "scores": scores})
     ...     text = as_text(write_report([folder]))
-    >>> print(*[line.strip() for line in text.splitlines() if line.strip()][-3:], sep="\\n")
+    >>> print(*[line.strip() for line in text.splitlines() if line.strip()][-2:], sep="\\n")
     elm    0.800    not judged yet
     oak    0.600    not judged yet
-    Mean of the hospitals: FedAvg 0.700.
     """
     shown = report["decision"]["shown"]
     rows = []
@@ -225,13 +243,8 @@ def as_text(report: Mapping[str, Any]) -> str:
         scores = [report["strategies"][name]["sites"].get(site, {}).get("score") for name in shown]
         cells = [dice_words(score and score["value"]) for score in scores]
         rows.append([site, *cells, VERDICTS[hospital["verdict"]][0].lower()])
-    means = []
-    for name, found in report["strategies"].items():
-        if found["performance"] is not None:
-            means.append(f"{name} {found['performance']['mean']:.3f}")
     lines = [*report["first_look"], *report["headline"]]
-    lines.append(text_of_table(["Dice", *shown, "Verdict"], rows))
-    lines.append(f"Mean of the hospitals: {', '.join(means) or 'not known'}.")
+    lines.append(text_of_table(["Dice", *map(called, shown), "Verdict"], rows))
     notes = len(report["warnings"]) + len(report.get("notes", ()))
     lines += [f"{count_words(notes, 'note')}: see the page."] if notes else []
     for name, why in report["failed"].items():

@@ -8,6 +8,7 @@ A hospital's own page has its own numbers only.
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
@@ -57,9 +58,10 @@ def write_pages(report: Mapping[str, Any], folder: Path, name: str, runs: Sequen
             f"{name} needs jinja2 and matplotlib ({error}); all other files are written without "
             'them: pip install "monai_fairfl[report]"'
         ) from error
-    pages = {folder / name: render(report, runs)}
     focus = report["decision"]["strategy"]
     shown = [run for run in runs if focus and run.name in report["strategies"][focus]["runs"]]
+    run = os.path.relpath(shown[0].path, folder) if shown else ""
+    pages = {folder / name: render(report, runs, run)}
     for site in report["sites"]:
         pictures = shown[0].pictures(site) if shown else None
         pages[folder / SITE_REPORTS / page_of(site)] = render_site(report, site, pictures)
@@ -79,8 +81,8 @@ def page_of(site: str) -> str:
     return f"{quote(site, safe=' ', errors='replace')}.html"
 
 
-def render(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
-    """The consortium's page."""
+def render(report: Mapping[str, Any], runs: Sequence[Run], run: str) -> str:
+    """The consortium's page; ``run`` is the folder that is to be valued, seen from the page's."""
     order = list(scores.VERDICTS)
     rows = report["decision"]["hospitals"]
     by_trouble = sorted(rows, key=lambda site: order.index(rows[site]["verdict"]))
@@ -94,6 +96,7 @@ def render(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
     return _filled(
         "report.html.jinja",
         report,
+        run=run,
         sites=by_trouble,
         dice=dice,
         page_of=page_of,

@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.report.scores import half_width
+import numpy as np
+
+from monai_fairfl.report.scores import called, half_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,6 +90,8 @@ def _cut(name: str) -> str:
 def dots(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
     """A row for each hospital: a dot for each strategy, with the 95 % interval of its cases.
 
+    A Dice is in [0, 1]: intervals and axis end there.
+
     Args:
         rows: hospital, from top to bottom -> strategy -> its score, or ``None``.
         title: what is drawn; the axis's name, too.
@@ -107,18 +111,21 @@ def dots(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
             scored = [(place, s[name]) for place, s in enumerate(rows.values()) if s[name]]
             # Strategies of a row lie side by side.
             shift = 0.2 * (number - (len(names) - 1) / 2)
+            values = np.array([score["value"] for _, score in scored])
+            widths = [half_width(score["stderr"], score["n"]) or 0.0 for _, score in scored]
             axes.errorbar(
-                [score["value"] for _, score in scored],
+                values,
                 [place + shift for place, _ in scored],
-                xerr=[half_width(score["stderr"], score["n"]) or 0.0 for _, score in scored],
+                xerr=np.minimum(widths, [values, 1 - values]),
                 fmt="os^Dv"[number % 5],
                 color=COLOURS[number % 8],
-                label=_cut(name),
+                label=_cut(called(name)),
                 markersize=5,
                 elinewidth=1.2,
+                clip_on=False,
             )
         axes.set_yticks(range(len(rows)), shown, color=INK)
-        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=title)
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=title, xlim=np.clip(axes.get_xlim(), 0, 1))
         axes.grid(axis="y", visible=False)
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(names), frameon=False)
         return svg_of(axes, title, "; ".join(words))

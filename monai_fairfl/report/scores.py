@@ -118,6 +118,15 @@ def shown_measurement(runs: Sequence[Run]) -> str:
     return best if scored(best) else DURING_TRAINING
 
 
+def called(name: str) -> str:
+    """A strategy as the first screen calls it.
+
+    >>> called("Standalone"), called("FedAvg")
+    ('training alone', 'FedAvg')
+    """
+    return name.replace("Standalone", "training alone")
+
+
 def half_width(stderr: float | None, n: int | None) -> float | None:
     """Half of the 95 % interval of a mean over n cases, by Student's t; ``None`` where unknown.
 

@@ -97,7 +97,7 @@ def summarise(
         "warnings": [*events.warnings_of(entries, groups), *warnings],
     }
     report["decision"] = decision_of(report, focus, {entry.name: entry for entry in entries})
-    report |= {"headline": headline(report), "first_look": first_look_lines(report)}
+    report |= {"headline": [*headline(report)], "first_look": first_look_lines(report)}
     plain: dict[str, Any] = to_json(report)
     return plain
 

@@ -127,12 +127,11 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
 def check_checkpoints(folders: Iterable[Path]) -> None:
     """Refuse runs with rounds and no checkpoint, or the other way round: they would begin again.
 
-    Those of a comparison over seeds or folds are runs that have ended without a checkpoint. A run
-    that was killed before its first checkpoint may begin again. A round is recorded before its
-    checkpoint is written, so such a run has recorded one round at most.
+    A run that was killed before its first checkpoint may begin again. A round is recorded before
+    its checkpoint is written, so such a run has recorded one round at most.
 
     Args:
-        folders: of runs that are to go on, or to be valued.
+        folders: of runs that are to go on.
 
     Raises:
         FederationError: naming the run and the fix; or a ledger that is damaged.
@@ -149,8 +148,7 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
             raise FederationError(
                 f"{folder} has no {lost}: to resume it would begin it again. If a backup, or the "
                 f"machine where it ran, has its {lost}, copy that to {folder / lost}; else choose "
-                f"another run_dir {FOR_TRAIN} or name. A run of a comparison over seeds or folds "
-                "stores no checkpoint when it has ended"
+                f"another run_dir {FOR_TRAIN} or name"
             )
 
 

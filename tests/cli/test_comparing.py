@@ -21,6 +21,7 @@ from helpers.command_line import OVERRIDES, TINY, Commands, bytes_of, lines_in
 from helpers.failing_strategy import Failing
 from helpers.linear_federation import answer_with_cases
 from helpers.made_once import MadeOnce
+from helpers.scripted_run import valued
 from helpers.worker_clients import all_end, descendants_of
 
 from monai_fairfl import FairMonaiAlgo, read_ledger
@@ -150,6 +151,21 @@ def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(
     assert len(found["metrics"]["test_score:dice"]["strategies"]) == 3
 
 
+def test_its_report_is_written_again_and_shows_what_was_valued_since(
+    compared: Path, tmp_path: Path, cli: Commands
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(compared, out)
+    before = bytes_of(out, "cases.csv")
+    strategy = json.loads((out / "comparison.json").read_text())["decision"]["strategy"]
+    cell = f"cells/{strategy}/seed-1-fold-0"
+    assert f"monai-fairfl value {cell}" in (out / "comparison.html").read_text()
+    valued(out / cell, "new")
+    page = Path(cli.json("report", out)["html"])
+    assert "by new of" in page.read_text() and page == out / "comparison.html"
+    assert bytes_of(out, "cases.csv") == before
+
+
 # --- what is refused
 
 
@@ -195,9 +211,9 @@ def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(
     assert "seeds" in said and "[0, 2]" in said and "folds" not in said
     said = cli.refusal(*command(sites, compared), "--strategy", "FedAvg", "FedCE", "CGSV")
     assert "strategies" in said and "CGSV" in said
-    # A valuation needs what no cell keeps, also to train anew.
-    said = cli.refusal("value", next((compared / "cells" / "FedAvg").iterdir()))
-    assert "checkpoints" in said and "--retrain" not in said
+    cell = compared / "cells" / "FedAvg" / "seed-1-fold-0"
+    assert str(cell) in cli.refusal("value", compared)
+    assert "3 federations" in cli.refusal("value", cell)
     assert bytes_of(compared, *FILES) == before
 
     (tmp_path / "cases.csv").write_text("of another run")

@@ -147,7 +147,7 @@ def test_a_folder_of_several_runs_is_one_comparison_or_none(small: Path, cli: Co
     shutil.move(outer / "run" / "FedAvg", outer / "other" / "FedAvg")
     for command in (["report", outer], ["verify", outer, "--what-if", "--without", "elm"]):
         said = cli.refusal(*command)
-        assert "several runs" in said and "FedAvg" in said and "FedCE" in said
+        assert "several runs" in said and str(outer / "other" / "FedAvg") in said
 
 
 @pytest.mark.parametrize("command", ["report", "verify"])
