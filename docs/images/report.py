@@ -22,18 +22,18 @@ matplotlib.use("Agg")  # no window
 import matplotlib.pyplot as plt  # noqa: E402
 
 FOLDER = Path(__file__).parent
-WIDTH, HEIGHT, BELOW = 1280, 572, 68
+WIDTH, HEIGHT, BELOW = 1280, 648, 68
 """Pixels of the screen, and those below it that have labels."""
 
 COLOUR = "#cc2379"
 
 LABELS = {
     "the answer": ((560, 36), (480, 66)),
-    "Dice and its 95 % interval": ((1010, 36), (1010, 112)),
-    "one verdict a hospital": ((210, 618), (225, 546)),
-    "share of images → of weight": ((560, 618), (660, 546)),
-    "what it is worth to the others": ((830, 618), (830, 546)),
-    "what to do next": ((1080, 618), (1050, 566)),
+    "Dice and its 95 % interval": ((1010, 36), (1005, 98)),
+    "one verdict a hospital": ((210, 694), (225, 632)),
+    "share of images → of weight": ((560, 694), (645, 628)),
+    "what it is worth to the others": ((830, 694), (812, 628)),
+    "what to do next": ((1080, 694), (1050, 628)),
 }
 """Label -> where it is, and what it points to, in pixels from the upper left corner."""
 
