@@ -79,9 +79,7 @@ def test_a_structure_that_some_masks_lack_is_noted(tmp_path: Path) -> None:
     assert not notes_on(site, STRUCTURES, cases=cases)
 
 
-def test_sites_whose_masks_have_several_labels_are_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sites_whose_masks_have_several_labels_are_noted(tmp_path: Path) -> None:
     for site, factor in (("ash", 1), ("elm", 255)):
         made.saml(tmp_path / site)
         for n in range(4):
@@ -89,7 +87,7 @@ def test_sites_whose_masks_have_several_labels_are_noted(
             made.write(file, made.gland(n) * factor)
 
     def found() -> list[str]:
-        warned = run_json(capsys, "doctor", tmp_path)["warnings"]
+        warned = overview(site_folders(tmp_path))[0]["warnings"]
         return [note for note in warned if "several labels" in note]
 
     assert not found()  # one writes 255 where the other writes 1

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 from helpers import public_layouts as made
-from helpers.checkout import CHECKOUT
+from helpers.proposed_fixes import without_a_row
 from helpers.refusals import notes, refused
 from nibabel.processing import resample_from_to
 from PIL import Image
@@ -455,30 +453,10 @@ OTHERS = (
     "|change the permissions|the prostate bundle takes|if nobody drew it|split by another seed"
     "|convert the DICOM series|Give these arguments|Leave datalist out|set a larger size"
     "|see docs/data.md"
-).split("|")
+)
 
 
 def test_every_fix_that_the_room_proposes_is_in_a_table() -> None:
     """Or is one that a test of its own follows."""
     followed = {str(fix) for fix, *_ in [*VOLUMES, *PICTURES, *LISTS, *FOLDERS, *SETTINGS]}
-    proposed = set()
-    for file in (CHECKOUT / "monai_fairfl" / "data").glob("*.py"):
-        tree = ast.parse(file.read_text())
-        # Not docstrings, nor the parts of what has values in it.
-        skip = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            skip.update(node.values if isinstance(node, ast.JoinedStr) else ())
-        for node in ast.walk(tree):
-            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-            text = "".join(
-                str(getattr(part, "value", "")) if isinstance(part, ast.Constant) else "{}"
-                for part in parts
-            )
-            if node not in skip:
-                proposed.update(re.split(r"; |\. (?=[A-Z])", text)[1:])
-    missing = []
-    for clause in proposed:
-        first = clause.partition("{}")[0].strip(" .")
-        if first and not any(first in fix or fix in first for fix in followed):
-            missing.append(clause)
-    assert [each for each in sorted(missing) if not each.startswith(tuple(OTHERS))] == []
+    assert without_a_row("data", followed, OTHERS) == []
