@@ -247,25 +247,22 @@ def complaints(site: Path, structures: tuple[str, ...]) -> tuple[list[str], Any]
     return found["problems"] + found["warnings"] + refused, found["sites"]["elm"]["labels"]
 
 
-def follow(
-    site: Path, structures: tuple[str, ...], right: Change, fix: str, harm: Change, *change: Change
-) -> None:
+KINDS = [("volume", *row) for row in VOLUMES] + [("picture", *row) for row in PICTURES]
+
+
+@pytest.mark.parametrize("row", KINDS, ids=lambda row: row[1])
+def test_a_fix_of_a_file_is_followed(row: Any, tmp_path: Path) -> None:
+    kind, fix, harm, *change = row
+    if kind == "volume":
+        site, structures, labelled = made.saml(tmp_path / "elm"), (), [0, 1]
+        right = both(voxels(IMAGE, VOLUME), voxels(LABEL, GLAND))
+    else:
+        site, structures, labelled = made.folders(tmp_path / "elm"), STRUCTURES, [0, 128, 255]
+        right = both(picture(PHOTO, made.photo(2)), picture(DRAWN, MASK), labels(**GREYS))
     harm(site)
     assert fix in "".join(complaints(site, structures)[0])
     both(*(change or [right]))(site)
-    assert complaints(site, structures) == ([], [0, 128, 255] if structures else [0, 1])
-
-
-@pytest.mark.parametrize("row", VOLUMES, ids=lambda row: str(row[0]))
-def test_a_fix_of_a_volume_is_followed(row: Any, tmp_path: Path) -> None:
-    right = both(voxels(IMAGE, VOLUME), voxels(LABEL, GLAND))
-    follow(made.saml(tmp_path / "elm"), (), right, *row)
-
-
-@pytest.mark.parametrize("row", PICTURES, ids=lambda row: str(row[0]))
-def test_a_fix_of_a_picture_is_followed(row: Any, tmp_path: Path) -> None:
-    right = both(picture(PHOTO, made.photo(2)), picture(DRAWN, MASK), labels(**GREYS))
-    follow(made.folders(tmp_path / "elm"), STRUCTURES, right, *row)
+    assert complaints(site, structures) == ([], labelled)
 
 
 CASE = {"image": IMAGE, "label": LABEL}
