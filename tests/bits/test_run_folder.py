@@ -138,7 +138,6 @@ def _flip(file: Path) -> None:
 DAMAGES: dict[str, Any] = {
     "a bit of the model": ("model.safetensors", _flip),
     "missing": ("model.safetensors", Path.unlink),
-    "another state": ("strategy.json", lambda file: file.write_text("{}")),
     "no manifest": ("manifest.json", Path.unlink),
     "manifest nested": ("manifest.json", lambda file: file.write_text("[" * 100_000)),
 }

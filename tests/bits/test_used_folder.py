@@ -104,44 +104,31 @@ def test_a_resumed_comparison_grows_and_loses_no_former_strategy(
         assert (compared / name / "ledger.jsonl").read_bytes() == ledger
 
 
-@pytest.mark.parametrize(
-    ("setting", "now", "error"),
-    [
-        ("seed", 5, FederationError),
-        ("local_epochs", 5, ConfigError),
-    ],
-)
 def test_a_comparison_does_not_grow_by_runs_of_other_settings(
-    setting: str, now: Any, error: type[FairFLError], hospitals: Path, compared: Path
+    hospitals: Path, compared: Path
 ) -> None:
-    grown = {"resume": True, setting: now}
-    others = [FedGA(), FedAvg("uniform")]
-    require_refused(error, rf"\b{setting} = ", hospitals, compared, others, **grown)
+    for setting, error in (("seed", FederationError), ("local_epochs", ConfigError)):
+        grown = {"resume": True, setting: 5}
+        require_refused(
+            error, rf"\b{setting} = ", hospitals, compared, [FedGA(), Standalone()], **grown
+        )
 
 
 # --- the data of a run that goes on
 
 
-@pytest.fixture
-def own_sites(hospitals: Path, single: Path, tmp_path: Path) -> Path:
-    """Hospitals whose files a test may change; the run was begun with them."""
+def test_a_run_whose_images_or_labels_changed_is_not_resumed(
+    hospitals: Path, single: Path, tmp_path: Path
+) -> None:
     sites = Path(shutil.copytree(hospitals, tmp_path / "hospitals"))
     file = single / "settings.json"
     file.write_text(file.read_text().replace(str(hospitals), str(sites)))
-    return sites
-
-
-def changed_label(root: Path, site: str) -> None:
-    """A label of a site, corrected in one voxel."""
-    label = next((root / site).glob("Case00_*.nii.gz"))
+    # A label, corrected in one voxel.
+    label = next((sites / "cedar").glob("Case00_*.nii.gz"))
     nifti = nib.load(label)
     voxels = np.asarray(nifti.dataobj).copy()
     voxels[0, 0, 0] = 1 - voxels[0, 0, 0]
     nib.save(nib.Nifti1Image(voxels, nifti.affine, nifti.header), label)
-
-
-def test_a_run_whose_images_or_labels_changed_is_not_resumed(own_sites: Path, single: Path) -> None:
-    changed_label(own_sites, "cedar")
     again: dict[str, Any] = {"rounds": 2, "resume": True, "check": check_cases}
-    reason = require_refused(DataError, "'cedar': 1 of 4", own_sites, single, [FedAvg()], **again)
+    reason = require_refused(DataError, "'cedar': 1 of 4", sites, single, [FedAvg()], **again)
     assert "alder" not in reason

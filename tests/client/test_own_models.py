@@ -86,18 +86,12 @@ def test_a_personal_model_ends_between_its_own_optimum_and_the_received_model(
 # ---- tensors that the server does not send
 
 
-@pytest.fixture(scope="module")
-def shared(weights: Weights, spec: ModelSpec) -> Weights:
-    """The model less its normalisation layers: what FedBN sends."""
-    norms = [name for name in spec.parameters if ".norm" in name]
-    local = {*norms, *spec.buffers}
-    assert norms and len(local) < len(weights)
-    return {name: tensor for name, tensor in weights.items() if name not in local}
-
-
 def test_local_tensors_stay_at_the_site_and_its_model_is_measured_with_them(
-    new_client: Any, weights: Weights, shared: Weights, tmp_path: Path
+    new_client: Any, weights: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:
+    # The model less its normalisation layers: what FedBN sends.
+    shared = {name: weights[name] for name in spec.parameters if ".norm" not in name}
+    assert len(shared) < len(spec.parameters)
     lasting = new_client(state="lasting", learning_rate=0.02)
     context = {"local_norm": 1.0, "local_epochs": 2.0}
     train(lasting, shared, 0, **context)

@@ -98,20 +98,13 @@ def forms(qform: np.ndarray, **header: Any) -> Damage:
     return write
 
 
-def change(file: Path, place: int, content: bytes) -> None:
-    data = bytearray(file.read_bytes())
-    data[place : place + len(content)] = content
-    file.write_bytes(data)
-
-
-def uncompressed(file: Path) -> Path:
-    file.unlink()
-    return save(file.with_suffix(""), made.volume(1))
-
-
 def endless(file: Path) -> None:
     """Its header puts the voxels nowhere: nibabel raises OverflowError."""
-    change(uncompressed(file), 108, np.float32(np.inf).tobytes())
+    file.unlink()
+    file = save(file.with_suffix(""), made.volume(1))
+    data = bytearray(file.read_bytes())
+    data[108:112] = np.float32(np.inf).tobytes()
+    file.write_bytes(data)
 
 
 def in_pieces(file: Path) -> None:
@@ -122,19 +115,14 @@ def in_pieces(file: Path) -> None:
 
 GLAND, VOLUME = made.gland(1), made.volume(1)
 INVERTED = 1 - GLAND
-COLOURS = np.zeros((8, 8, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])
 ORGAN = np.pad(np.ones((6, 6, 4), np.uint8), ((1, 1), (1, 1), (0, 0)))
-APART, OVER = oblique(0.5), oblique(0.5) @ np.diag([1, -1, -1, 1])
+APART = oblique(0.5)
 APART[0, 3] += 20
 
 VOLUMES: dict[str, Fault] = {
-    "another checksum": ("image", lambda f: change(f, -8, b"abc"), "copy it again"),
     "voxels that begin nowhere": ("image", endless, "read"),
-    "colours": ("image", voxels(COLOURS), "numbers"),
-    "nothing with 32 bits": ("image", voxels(numbers(0, 1e-300)), "value 0"),
     "moved": ("label", voxels(GLAND, moved(0.011)), "0.011 mm"),
     "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),
-    "a form turned over": ("image", forms(OVER), "23.2 mm"),
     "a rotation without a number": ("image", forms(oblique(0.5), quatern_b=np.nan), "qform"),
 }
 
@@ -256,10 +244,9 @@ def test_a_form_that_is_rounded_is_no_contradiction(tmp_path: Path) -> None:
 # Every file
 
 
-@pytest.mark.parametrize("layout", ["saml", "folders"])
-def test_a_file_that_is_not_there_or_may_not_be_read_is_named(layout: str) -> None:
+def test_a_file_that_is_not_there_or_may_not_be_read_is_named() -> None:
     with folder_of_everybody() as root:
-        site = made.ONE_SITE[layout](root / "elm")
+        site = made.saml(root / "elm")
         case = find_cases(site)[1]
         for file in case.values():
             with closed(Path(file)), pytest.raises(DataError) as caught:

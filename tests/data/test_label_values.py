@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import public_layouts as made
-from helpers.refusals import refused
 
 from monai_fairfl.data import check_cases, site_datalist
 
@@ -22,7 +21,7 @@ Values = dict[str, list[int]]
 def site_of(
     folder: Path, *masks: np.ndarray, labels: dict[str, Any] | None = None, ending: str = ".png"
 ) -> Path:
-    for n, mask in enumerate(masks if len(masks) > 2 else masks * 3):
+    for n, mask in enumerate(masks):
         made.write(folder / "images" / f"{n}.png", made.photo(n, len(mask)))
         made.write(folder / "masks" / f"{n}{ending}", mask)
     if labels is not None:
@@ -54,27 +53,3 @@ def test_values_are_those_that_are_stated(
     assert in_capitals == {name.upper(): bounds for name, bounds in expected.items()}
     parts = site_datalist(site, structures=STRUCTURES)
     assert all(case["values"] == expected for case in sum(parts.values(), []))
-
-
-DISAGREEING: dict[str, tuple[np.ndarray, dict[str, Any] | None, str]] = {
-    "void by a number": (
-        made.mask(9, (0, 3)),
-        {"0": "background", "1": "disc", "3": "VOID"},
-        "void,3",
-    ),
-    "classes and void": (made.mask(9, (0, 31, 255)), None, "255,31"),
-}
-
-
-@pytest.mark.parametrize("name", DISAGREEING)
-def test_a_mask_whose_values_nothing_states_is_named(name: str, tmp_path: Path) -> None:
-    odd, labels, words = DISAGREEING[name]
-    sound = [made.mask(n, (0, 1)) for n in range(3)]
-    file = "masks/3.png"
-    with refused(file, *words.split(",")):
-        check_cases(site_of(tmp_path / "elm", *sound, odd, labels=labels), STRUCTURES)
-    if labels is None:
-        # An evaluation checks the cases of a list, whose values are the site's own.
-        cases = sum(site_datalist(tmp_path / "elm", structures=STRUCTURES).values(), [])
-        with refused(file, *words.split(",")):
-            check_cases(tmp_path / "elm", STRUCTURES, cases=cases)

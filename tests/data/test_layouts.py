@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from helpers import public_layouts as made
 from helpers.checkout import CHECKOUT
-from helpers.command_line import run_json
 from helpers.refusals import closed, folder_of_everybody, noted, notes, refused
 
 from monai_fairfl.data import (
@@ -72,18 +71,17 @@ def test_the_page_names_every_layout() -> None:
     assert [line.split("`")[1] for line in page if line.startswith("| `")] == list(SIZES)
 
 
-def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_root_holds_sites_of_any_layout_and_a_path_may_have_dots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("saml", "folders", "dofe", "msd", "nnunet"):
         made.ONE_SITE[name](tmp_path / name)
     touch(tmp_path, "papers/readme.txt", "lost+found/x", "$RECYCLE.BIN/x")
     names = ["dofe", "folders", "msd", "nnunet", "saml"]
     assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
-    found = run_json(capsys, "doctor", tmp_path, code=2)
+    found = overview(site_folders(tmp_path))[0]
     assert found["problems"] == [] and list(found["sites"]) == names
     monkeypatch.chdir(tmp_path / "folders" / "images")
-    assert list(run_json(capsys, "doctor", "..")["sites"]) == ["folders"]
     assert check_cases("..")["site"] == "folders"
 
 

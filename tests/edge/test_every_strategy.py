@@ -26,7 +26,11 @@ from monai_fairfl.server import Observer
 from monai_fairfl.strategies import (
     CFFL,
     CGSV,
+    FedCE,
     FedLWR,
+    Median,
+    Mixed,
+    Proportional,
     ShapFed,
     Sparsified,
 )
@@ -35,7 +39,13 @@ MADE: dict[str, Any] = {
     **SHIPPED,
     "CGSV-exact": lambda: CGSV(variant="paper", exact=True),
     "CGSV-contribution index": lambda: CGSV(reward="contribution_index"),
+    "CGSV-euclidean": lambda: CGSV(reward="euclidean"),
+    "FedCE-median": lambda: FedCE("cos", average=Median()),
+    "FedCE-parts": lambda: FedCE(
+        "cos", weighting=Proportional(2.0), reward=Mixed("max"), training={"prox_mu": 0.1}
+    ),
     "FedLWR-one layer": lambda: FedLWR(layerwise=False, similarity="cosine"),
+    "ShapFed-paper": lambda: ShapFed(variant="paper"),
     "ShapFed-personalised": lambda: ShapFed(personalised=True),
     "CFFL-own rest": lambda: CFFL(reward=Sparsified(ratio="share", rest="own")),
 }

@@ -25,8 +25,7 @@ from helpers.least_squares_federation import (
     nobody,
 )
 
-from monai_fairfl.data import site_datalist
-from monai_fairfl.errors import DataError, DiskFullError, FederationError
+from monai_fairfl.errors import DiskFullError, FederationError
 from monai_fairfl.run import Checkpoint, Checkpoints
 
 
@@ -138,10 +137,3 @@ def test_a_hostile_checkpoint_is_refused_before_memory_is_spent(tmp_path: Path) 
             checkpoints.load()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (after - before) * 1024 < 200_000_000
-
-
-def test_a_text_nested_without_an_end_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "list.json"
-    file.write_text("[" * 200_000)
-    with pytest.raises(DataError, match=r"list\.json.*nested"):
-        site_datalist(tmp_path, file)

@@ -197,15 +197,12 @@ def test_nearly_the_same_updates_are_one_group() -> None:
         (copied(0.89), set()),
         ({**four, "C": four["A"], "D": four["B"]}, {"AC", "BD"}),
         (eight, {"BCDEFGH"}),
+        # Sites that are alike are no copies.
+        (honest(NAMES, 0.7), set()),
+        ({**honest(NAMES, 0.96), "E": directions(20)[-1]}, set()),
+        ({client: 0 * update for client, update in four.items()}, set()),
     ):
         assert groups(updates) == found
-
-
-def test_sites_that_are_alike_are_no_copies() -> None:
-    one_apart = {**honest(NAMES, 0.96), "E": directions(20)[-1]}
-    still = {client: 0 * update for client, update in honest(NAMES).items()}
-    for updates in (honest(NAMES, 0.7), one_apart, still):
-        assert groups(updates) == set()
 
 
 def test_copies_share_one_weight_and_one_credit() -> None:

@@ -15,6 +15,7 @@ PACKAGE = TESTS.parent / "monai_fairfl"
 MODULES = {
     f"monai_fairfl.{name}" for name in ("errors", "inferers", "losses", "messages", "replies")
 }
+ROOMS = {path.parent.name for path in PACKAGE.glob("*/__init__.pyi")}
 PATH = re.compile(r"monai_fairfl(\.\w+)+")
 ADAPTER = TESTS / "net" / "adapter.py"
 """The one place of the net that knows names and commands; it follows them."""
@@ -40,8 +41,7 @@ def public(module: str, names: Sequence[str]) -> bool:
     face = room / "__init__.pyi"
     if not face.exists():
         return False
-    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.pyi")}
-    return set(names) <= names_of(face) | {""} | (rooms if room == PACKAGE else set())
+    return set(names) <= names_of(face) | {""} | (ROOMS if room == PACKAGE else set())
 
 
 def below_a_face(file: Path) -> list[str]:

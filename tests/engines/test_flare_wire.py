@@ -98,7 +98,7 @@ def test_odd_tensors_count_and_each_hostile_site_is_missing_for_its_own_reason(
 def test_who_is_silent_is_late_and_the_others_go_on(tmp_path: Path) -> None:
     sites: dict[str, Answer] = {name: as_sent(HONEST["plain"]) for name in ("elm", "poplar")}
     sites["sycamore"] = lambda model: None
-    app = net_app(tmp_path, strategy="FedAvg", num_rounds=1, timeout=2)
+    app = net_app(tmp_path, strategy="FedAvg", num_rounds=1, timeout=1)
 
     job = played(app, tmp_path / "server", sites)
 

@@ -93,23 +93,13 @@ def changing(chosen: Callable[[Request], bool], **fields: Any) -> Faulty:
     return Faulty(lambda request, reply: replace(reply, **fields) if chosen(request) else reply)
 
 
-def watching(seen: Callable[[Request], object]) -> Faulty:
-    """All clients; ``seen`` is called with each request that is answered."""
-
-    def watch(request: Request, reply: Reply) -> Reply:
-        seen(request)
-        return reply
-
-    return Faulty(watch)
-
-
 def nobody() -> Faulty:
     """Clients of whom nothing may be asked."""
 
-    def fail(request: Request) -> None:
+    def fail(request: Request, reply: Reply) -> Reply:
         raise AssertionError(f"{request.client} was asked")
 
-    return watching(fail)
+    return Faulty(fail)
 
 
 def stopped_in_round(number: int, folder: Path, how: str = "stop") -> Federation:

@@ -63,7 +63,9 @@ def run(
 
 
 @pytest.mark.parametrize("name", KEEPING)
-def test_a_client_that_was_absent_weighs_as_much_as_its_equals_when_it_is_back(name: str) -> None:
+def test_who_was_absent_weighs_as_much_as_its_equals_and_a_second_run_begins_anew(
+    name: str,
+) -> None:
     for title, rounds in ROUNDS.items():
         last = run(KEEPING[name](), rounds)[-1]
         assert last == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3)), title
@@ -71,9 +73,7 @@ def test_a_client_that_was_absent_weighs_as_much_as_its_equals_when_it_is_back(n
     last = run(KEEPING[name](), ROUNDS["late"], known=("1", "2"))[-1]
     assert last == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3))
 
-
-@pytest.mark.parametrize("name", KEEPING)
-def test_a_second_run_begins_as_the_first(name: str) -> None:
+    # A second run begins as the first.
     strategy = KEEPING[name]()
     rounds = [CLIENTS, ("1", "3"), CLIENTS, CLIENTS]
     first = run(strategy, rounds, different=True)

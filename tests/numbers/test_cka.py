@@ -118,13 +118,8 @@ def test_cosines_are_the_mean_over_images() -> None:
 def noisy(network: nn.Module, seed: int) -> dict[str, torch.Tensor]:
     """The network's weights with noise; its counters as they are."""
     torch.manual_seed(seed)
-    weights = {}
-    for name, tensor in network.state_dict().items():
-        if tensor.is_floating_point():
-            weights[name] = tensor + 0.1 * torch.rand_like(tensor)
-        else:
-            weights[name] = tensor.clone()
-    return weights
+    own = network.state_dict().items()
+    return {n: w + 0.1 * torch.rand_like(w) if w.is_floating_point() else w.clone() for n, w in own}
 
 
 def compared(network: nn.Module, images: torch.Tensor) -> dict[str, float]:

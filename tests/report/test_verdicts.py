@@ -95,14 +95,12 @@ def test_many_gains_are_a_short_list_and_the_second_best_on_validation_is_a_colu
     assert decision["shown"] == ["Standalone", "FedAvg", "QFedAvg"]
 
 
-def test_a_gain_is_better_also_where_one_is_left_behind(tmp_path: Path) -> None:
-    report = judged(tmp_path, ALONE, {**ALONE, "yew": (0.5, 0.001, 9)})
-    assert site_of(report, "FedAvg", "yew")["left_behind"]
-    assert verdicts(report)["yew"] == "better"
-
-
 def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path: Path) -> None:
-    report = judged(tmp_path, ALONE, JOINED)
+    report = judged(tmp_path / "a", ALONE, {**ALONE, "yew": (0.5, 0.001, 9)})
+    assert site_of(report, "FedAvg", "yew")["left_behind"] and verdicts(report)["yew"] == "better"
+
+    folder = tmp_path / "b"
+    report = judged(folder, ALONE, JOINED)
     assert verdicts(report) == {"elm": "as_good", "oak": "left_behind", "yew": "hard"}
     said = report["headline"]
     assert "0.700" in said[0] and "0.673" in said[0]
@@ -110,8 +108,8 @@ def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path:
     [behind] = [line for line in said if "behind" in line]
     assert "oak" in behind and "yew" not in behind
 
-    report_of(tmp_path, {"QFedAvg": {**JOINED, "yew": (0.5, 0.03, 9)}})
-    yew = hospital(write_report([tmp_path]), "yew")
+    report_of(folder, {"QFedAvg": {**JOINED, "yew": (0.5, 0.03, 9)}})
+    yew = hospital(write_report([folder]), "yew")
     assert yew["verdict"] == "left_behind"
     assert "QFedAvg" in yew["advice"][0] and "0.500" in yew["advice"][0]
 
