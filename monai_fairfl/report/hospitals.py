@@ -115,12 +115,17 @@ def headline(report: Mapping[str, Any]) -> Iterator[str]:
     rows = report["decision"]["hospitals"].items()
     behind = [site for site, row in rows if row["verdict"] == "left_behind"]
     none = "No hospital is shown to be left behind."
-    yield f"Left behind: {', '.join(behind)}." if behind else none
-    if not isinstance(strategy["seed"], list):
-        yield (
-            "How sure? It is one training, and another seed may differ: monai-fairfl compare "
-            "repeats it."
-        )
+    far = ", far below the others or training alone"
+    yield f"Left behind: {', '.join(behind)}{far}." if behind else none
+    scores = [result["score"] for result in strategy["sites"].values() if result["score"]]
+    counts = sorted({score["n"] for score in scores if score["n"]})
+    seeds = strategy["seed"]
+    words = [count_words(len(seeds), "seed") if isinstance(seeds, list) else "one training"]
+    if counts:
+        most = f" to {counts[-1]}" if counts[1:] else ""
+        words.append(f"{CASES_OF[strategy['measurement']]} cases a hospital: {counts[0]}{most}")
+    again = "" if isinstance(seeds, list) else " Another seed may differ: monai-fairfl compare."
+    yield f"How sure? From {'; '.join(words)}.{again}"
 
 
 def dice_words(value: float | None) -> str:
@@ -193,7 +198,7 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
         yield f"Find out why no {cases} case of {site} has a score in every run"
     elif verdict != "not_judged" and mile is not None and mile["taken"] is not None:
         gain = mile["candidates"][mile["taken"]]["gain"]
-        words = f"{gain['value']:+.3f} on {count_words(gain['n'], 'validation case')}"
+        words = f"{gain['value']:+.3f} over {name} on {count_words(gain['n'], 'validation case')}"
         less = result["score"]["value"] - (mile["used"] or result["score"])["value"]
         if less > MARGIN:
             words += f", but its {cases} Dice is {less:.3f} lower"
@@ -209,7 +214,8 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
     elif verdict == "cannot_tell":
         gain = result["gain"]["value"]
         guess = f"{name if gain > 0 else 'training alone'} is the better guess"
-        yield f"Test more cases; until then {'use either model' if abs(gain) < MARGIN else guess}"
+        either = f"use {name} or training alone"
+        yield f"Test more cases; until then {either if abs(gain) < MARGIN else guess}"
     elif verdict in ADVICE:
         yield ADVICE[verdict]
 

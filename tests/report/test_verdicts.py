@@ -65,7 +65,7 @@ def test_who_is_far_below_the_others_is_left_behind_unless_its_cases_are_too_few
     [
         ((0.58, None, 1), (0.83, None, 1), "FedAvg"),
         ((0.83, 0.1, 3), (0.7, 0.1, 3), "alone"),
-        ((0.83, 0.1, 3), (0.83, 0.1, 3), "either"),
+        ((0.83, 0.1, 3), (0.83, 0.1, 3), "FedAvg or training alone"),
     ],
 )
 def test_who_cannot_be_told_hears_of_more_cases_and_of_a_model_until_then(
