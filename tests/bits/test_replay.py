@@ -41,7 +41,6 @@ MADE: dict[str, Callable[[], Strategy]] = {
 def assert_exact(run: Path, rounds: int) -> Replayed:
     found = replay(run)
     assert (found.rounds, found.differences) == (rounds, ())
-    assert found.largest < 1e-9
     return found
 
 
@@ -118,7 +117,7 @@ def test_a_number_that_is_absent_too_many_or_in_no_reply_is_a_difference(
     federation(shipped.CGSV(), tmp_path, rounds=2).run()
     forge(tmp_path / "run", lambda records: edit(records[2]))
     found = replay(tmp_path / "run")
-    assert found.differences and found.largest > 0
+    assert found.differences
     assert all(text.startswith(f"round 1, {place}") for text in found.differences)
 
 
