@@ -599,8 +599,8 @@ class Request:
         >>> reply.client, reply.id
         ('A', 3)
         """
-        echo: dict[str, Any] = {"id": self.id, "run": self.run, "round": self.round}
-        return Reply(self.client, update, num_samples, **echo, **fields)
+        fields |= {"id": self.id, "run": self.run, "round": self.round}
+        return Reply(self.client, update, num_samples, **fields)
 
 
 def Train(
@@ -887,9 +887,8 @@ def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[
     if what == "buffers":
         names = [name for name in names if name in tensors]
     if set(tensors) != set(names):
-        missing = sorted(set(names) - set(tensors))[:3]
-        extra = sorted(set(tensors) - set(names), key=str)[:3]
-        raise Refused(f"{what} is not as the model: missing {missing}, unexpected {extra}")
+        odd = sorted(map(str, set(tensors) ^ set(names)))[:3]
+        raise Refused(f"{what} is not as the model: {odd} are missing or unexpected")
     for name in names:
         tensor = tensors[name]
         is_dense = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -174,6 +174,7 @@ def by_class(updates: Sequence[Weights], name: str, axis: int) -> torch.Tensor:
     return torch.stack([update[name] for update in updates]).movedim(1 + axis, 1)
 
 
+@dataclass(eq=False)
 class Geometry:
     """Gram matrices of one exchange's updates: of the whole model, per layer and per output class.
 
@@ -191,14 +192,11 @@ class Geometry:
     ([[9.0, 3.0], [3.0, 2.0]], 0.7071)
     """
 
-    def __init__(
-        self, updates: Sequence[Weights], spec: ModelSpec, labelled: np.ndarray | None = None
-    ):
-        self.updates = updates
-        self.spec = spec
-        self.labelled = labelled
-        self.known_classes: dict[str, np.ndarray] = {}
-        """Output layer -> Gram matrices of its classes, of every layer that was asked for."""
+    updates: Sequence[Weights]
+    spec: ModelSpec
+    labelled: np.ndarray | None = None
+    known_classes: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+    """Output layer -> Gram matrices of its classes, of every layer that was asked for."""
 
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:
@@ -389,16 +387,16 @@ class Replies(list[Reply]):
         requests: Iterable[Request],
         spec: ModelSpec,
         *,
-        missing: Mapping[str, str] | None = None,
-        dropped: Mapping[int, Mapping[str, str]] | None = None,
+        missing: Mapping[str, str] = {},
+        dropped: Mapping[int, Mapping[str, str]] = {},
         shortened: Iterable[str] = (),
         groups: Sequence[Sequence[str]] = (),
     ):
         super().__init__(sorted(replies, key=attrgetter("client", "id")))
         self.requests = {request.id: request for request in requests}
         self.spec = spec
-        self.missing = dict(missing or {})
-        self.dropped = dict(dropped or {})
+        self.missing = dict(missing)
+        self.dropped = dict(dropped)
         self.shortened = frozenset(shortened)
         present = self.clients
         groups = [tuple(one for one in group if one in present) for group in groups]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -424,8 +424,8 @@ def _work(strategy: Strategy, requests: Sequence[Request]) -> list[tuple[str, di
 
 # ---- replay
 
-TOLERANCE = 1e-9
-"""Largest difference that counts as none, relative for numbers above 1."""
+CLOSE = {"rel_tol": 1e-9, "abs_tol": 1e-9}
+"""Such a difference counts as none, relative for numbers above 1."""
 
 COMPARED = ("aggregation", "contributions", "details")
 """Entries of a round's record that are computed again."""
@@ -438,18 +438,14 @@ class Replayed:
     Args:
         rounds: number of rounds.
         numbers: how many numbers were computed again.
-        largest: the largest difference; infinite where one of both numbers is absent.
-        where: the place of that difference; empty where there is none.
-        differences: text for each number that differs by more than :data:`TOLERANCE`.
+        differences: text for each number that differs by more than :data:`CLOSE`.
 
-    >>> Replayed(rounds=1, numbers=4, largest=0.0, where="", differences=[]).differences
+    >>> Replayed(rounds=1, numbers=4, differences=[]).differences
     []
     """
 
     rounds: int
     numbers: int
-    largest: float
-    where: str
     differences: Sequence[str]
 
 
@@ -487,8 +483,8 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     ...     ledger.truncate(1)
     ...     ledger.append({**record, "aggregation": {"elm": 0.9, "oak": 0.1}})  # the chain holds
     ...     forged = replay(folder)
-    >>> honest.rounds, honest.numbers, honest.largest
-    (1, 5, 0.0)
+    >>> honest.rounds, honest.numbers, honest.differences
+    (1, 5, ())
     >>> forged.differences[0]
     'round 0, aggregation, elm: recorded 0.9, computed 0.5'
     """
@@ -499,7 +495,7 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     if own is not None:
         not_computed |= own.gives
 
-    numbers, largest, where = 0, 0.0, ""
+    numbers = 0
     differences = []
     for position, (record, result) in enumerate(play(run)):
         expected = {name: record[name] for name in ("round", *COMPARED, "measurements")}
@@ -512,12 +508,11 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
         for place in sorted({*ones, *twos}):
             numbers += 1
             one, two = ones.get(place), twos.get(place)
-            difference = _distance(one, two)
-            if difference > largest:
-                largest, where = difference, place
-            if difference > TOLERANCE:
+            # All numbers that a run records are finite.
+            is_close = is_finite(one) and is_finite(two) and math.isclose(one, two, **CLOSE)
+            if one != two and not is_close:
                 differences.append(f"{place}: recorded {one}, computed {two}")
-    return Replayed(len(run.rounds), numbers, largest, where, tuple(differences))
+    return Replayed(len(run.rounds), numbers, tuple(differences))
 
 
 def _as_replied(record: Record) -> dict[str, dict[str, Any]]:
@@ -544,17 +539,6 @@ def _by_place(value: Any, where: str) -> dict[str, Any]:
     for key, one in value.items():
         found |= _by_place(one, f"{where}, {key}")
     return found
-
-
-def _distance(recorded: Any, computed: Any) -> float:
-    """How far two values are apart: 0 where they are the same, infinite where one is no number."""
-    if recorded == computed:
-        return 0.0
-    # All numbers that a run records are finite. No difference from NaN is above a tolerance, and
-    # none from infinity is, relative to it.
-    if not all(is_finite(value) for value in (recorded, computed)):
-        return math.inf
-    return abs(float(recorded) - float(computed)) / max(1.0, abs(recorded))
 
 
 # ---- what if
@@ -639,7 +623,7 @@ def what_if(
             "about"
         )
     run = LedgerRun(run_dir, allow_import)
-    known = {client for record in run.rounds for client in record["clients"]}
+    known = sorted({client for record in run.rounds for client in record["clients"]})
     if without is not None and without not in known:
         raise ConfigError(f"{without!r} took part in no round{did_you_mean(without, known)}")
 
@@ -649,25 +633,16 @@ def what_if(
         of_round["recorded"] = {name: record[name] for name in ANSWERS}
         of_round["what_if"] = {name: to_json(getattr(result, name)) for name in ANSWERS}
         rounds.append(of_round)
-    name = run.opening["name"] if strategy is None else type(strategy).__name__
-    question = {"strategy": name, "without": without}
-    return WhatIf(question, rounds, _by_site(known, rounds))
-
-
-def _by_site(
-    known: Iterable[str], rounds: Sequence[Mapping[str, Any]]
-) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Site -> mean weight and last contribution, recorded and what-if; ``None``: there is none."""
-    found: dict[str, dict[str, dict[str, float | None]]] = {}
-    for site in sorted(known):
-        found[site] = {"weight": {}, "contribution": {}}
+    # Each site's mean weight and its last contribution; None: there is none.
+    sites: dict[str, Any] = {site: {"weight": {}, "contribution": {}} for site in known}
     for which in ("recorded", "what_if"):
         weights = [weights_of_model(one[which]["aggregation"]) for one in rounds]
         contributions: dict[str, Any] = {}
         for one in rounds:
             contributions.update(one[which]["contributions"])
-        for site, of_site in found.items():
+        for site, of_site in sites.items():
             own = [of_round[site] for of_round in weights if site in of_round]
             of_site["weight"][which] = sum(own) / len(own) if own else None
             of_site["contribution"][which] = number_in(contributions.get(site))
-    return found
+    name = run.opening["name"] if strategy is None else type(strategy).__name__
+    return WhatIf({"strategy": name, "without": without}, rounds, sites)

@@ -141,7 +141,7 @@ def check_strategies(
     There may be too few or too many sites, a measurement that no client knows, or no evaluator.
 
     Args:
-        strategies: that are to run, or with which a valuation trains coalitions.
+        strategies: that are to run.
         sites: that take part.
         train: the training configuration.
         settings: of the runs; what they measure is checked, too.

@@ -154,7 +154,7 @@ class Comparison:
             raise FederationError(f"{self.out} holds a comparison: --resume True goes on with it")
         if others and not before:
             raise ConfigError(f"{self.out} holds {sorted(others)[:3]}: name a new folder")
-        resuming.check_same(self.out, before or plan, plan, ConfigError)
+        resuming.check_same(self.out, before or plan, plan)
         done = [cell.title for cell in self.cells if resuming.ended(cell.folder)]
         checked = self._checked() if len(done) < len(self.cells) else {}
         # The plan goes first: a folder without one holds nothing of a comparison.

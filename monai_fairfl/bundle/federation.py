@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import logging
@@ -36,7 +35,6 @@ from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.run import resuming
 from monai_fairfl.server import Federation, History, Observer, Transport
-from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies import FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.in_process import InProcess
@@ -259,15 +257,13 @@ class BundleFederation(Observer):
         for device in self.jobs.devices:
             require_device(device)
         train = configuration.train_config(self.bundle_root, settings.overrides, settings.config)
-        # That of a valuation could train all sites, too.
-        others = [getattr(valuation, "strategy", None) for valuation in valuations]
-        strategies = [*self.strategies, *filter(None, others)]
-        checks.check_strategies(strategies, names, train, settings)
+        checks.check_strategies(self.strategies, names, train, settings)
         federated = any(not isinstance(strategy, Standalone) for strategy in self.strategies)
         if settings.adapt_fuse and federated and self.trained_alone is None:
             raise ConfigError("adapt_fuse needs Standalone among the strategies, or trained_alone")
         if valuations:
-            check_valuations(valuations, self.bundle_root, names, settings.keywords())
+            channels = self.recipe.classes.values() if self.recipe else ()
+            check_valuations(valuations, self.bundle_root, channels, names, settings)
 
         used = checks.check_run_dir(self)
 
@@ -401,8 +397,7 @@ class BundleFederation(Observer):
             for history in histories:
                 turn = Turn(self.jobs.workers(len(names)))
                 transport = self.transport(history.run_dir, names, turn)
-                facts = Facts(records=history.records)
-                panel = Panel(transport, names, expected=settings.expected, facts=facts)
+                panel = Panel(transport, names, expected=settings.expected)
                 run = FinishedRun(
                     history.run_dir,
                     names,
@@ -418,14 +413,11 @@ class BundleFederation(Observer):
                 finally:
                     transport.close()
 
-    def train_coalition(
-        self, coalition: frozenset[str], strategy: Strategy | None, folder: Path
-    ) -> Weights:
+    def train_coalition(self, coalition: frozenset[str], folder: Path) -> Weights:
         """The model that a coalition trains, in a federation that goes on where it was stopped.
 
         Args:
             coalition: names of its sites; without any, nothing is trained.
-            strategy: with which they train; ``None``: FedAvg.
             folder: of the coalition's run.
 
         Raises:
@@ -435,7 +427,7 @@ class BundleFederation(Observer):
         if not coalition:
             with own_random_state(settings.seed):
                 return self.initial()[0]
-        strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
+        strategy = FedAvg()
         history = self.train(
             strategy,
             Turn(self.jobs.workers(len(coalition))),

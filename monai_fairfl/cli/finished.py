@@ -32,7 +32,7 @@ SAID = {
     "files": "{checked} models, checkpoints and rounds of updates have the ledger's digests",
     "stored_head": "the head covers {covered} of {records} records, and no change of later ones",
     "receipts": "receipts cover {covered} of {records} records, and no change of later ones",
-    "replay": "{numbers} numbers of {rounds} rounds again, largest difference {largest} {where}",
+    "replay": "{numbers} numbers of {rounds} rounds follow from the recorded replies",
 }
 """Kind of a check -> what is said of what it found."""
 

@@ -141,9 +141,9 @@ class TooLong(Guard):
         verdicts: dict[int, Verdict] = {}
         lengths = {"its update": replies.geometry.norms}
         output = replies.spec.output
-        if output is not None and output[0] in replies.geometry.norms_of_layers:
-            of_layer = replies.geometry.norms_of_layers[output[0]]
-            lengths["its update of the output layer"] = of_layer
+        if output is not None and output[0] in replies.geometry.layers:
+            of_layers = replies.geometry.norms_of_layers
+            lengths["its update of the output layer"] = of_layers[output[0]]
         factors = np.ones(len(replies))
         for what, given in lengths.items():
             # The output layers as they are after the cuts of the whole.

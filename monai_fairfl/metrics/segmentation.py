@@ -19,8 +19,13 @@ from functools import partial
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from monai.metrics import CumulativeIterationMetric, compute_dice, compute_hausdorff_distance
-from monai.metrics.utils import do_metric_reduction, ignore_background
+from monai.metrics import (
+    CumulativeIterationMetric,
+    HausdorffDistanceMetric,
+    compute_dice,
+    compute_hausdorff_distance,
+)
+from monai.metrics.utils import ignore_background
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
@@ -82,7 +87,7 @@ class SliceDiceMetric(CumulativeIterationMetric):
         return ((means * slices).nansum(dim=0) / slices.sum(dim=0)).nanmean()
 
 
-class SpacedHausdorffMetric(CumulativeIterationMetric):
+class SpacedHausdorffMetric(HausdorffDistanceMetric):
     """Hausdorff distance in the unit of the image's spacing (millimetres for NIfTI).
 
     It is the 95th percentile. The spacing is read off each case's label. As in MONAI, the
@@ -109,8 +114,7 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
     """
 
     def __init__(self, include_background: bool = False) -> None:
-        super().__init__()
-        self.include_background = include_background
+        super().__init__(include_background)
 
     def _compute_tensor(self, y_pred: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
         """Distances (B, C) in the unit of the spacing."""
@@ -134,10 +138,6 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
                 # The diagonal of the image.
                 distances[place] = math.hypot(*np.multiply(reference.shape, spacing))
         return distances
-
-    def aggregate(self) -> Tensor:
-        """Mean distance of all cases."""
-        return do_metric_reduction(self.get_buffer(), "mean")[0]
 
 
 def vertical_cup_to_disc_ratio(masks: Tensor) -> float:
@@ -211,8 +211,6 @@ def _binarised(y_pred: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     Anything else is refused: logits and class indices would be scored without complaint.
     """
-    if y_pred.shape != y.shape:
-        raise DataError(f"prediction {y_pred.shape} and label {y.shape} must have the same shape")
     require_binary("prediction", y_pred)
     require_binary("label", y)
     pred = convert_to_tensor(y_pred, dtype=torch.float32, track_meta=False)

@@ -111,7 +111,7 @@ class Run:
         valuations: made of it afterwards, as their files hold them.
         split: site -> its data list, where the run left one.
         digests: site -> digests of its cases.
-        schedule: for how many rounds it was planned, and how long they took.
+        schedule: how long the rounds took.
         data: site -> what the check of its files found before the training, where that was done on
             this machine.
         full_run: of its bundle.

@@ -102,16 +102,16 @@ def why_not_full(run: Run) -> str | None:
         return "no settings.json has its full_run and local_epochs, which say what is judged"
     # A learning rate that falls over the planned rounds follows one schedule only if they never
     # changed.
-    planned = run.schedule.planned
-    if len(planned) != 1:
+    planned = list(dict.fromkeys(record["planned_rounds"] for record in run.rounds))
+    if len(planned) > 1:
         return f"its planned rounds were {planned}, so its learning rate followed no one schedule"
-    rounds = planned[0] or 0
+    rounds = max(planned, default=0)
     if rounds * local_epochs < full.epochs:
         return (
             f"its rounds x local epochs are {rounds} x {local_epochs}, those of a full run "
             f"{full.rounds} x {full.local_epochs}: train one in a new folder, without --quick"
         )
-    if run.end is None or len(run.rounds) * local_epochs < full.epochs:
+    if run.end is None or len(run.rounds) < rounds:
         return f"it has {len(run.rounds)} of {rounds} rounds"
     return None
 

@@ -240,21 +240,18 @@ class Schedule:
     """What ``schedule.json`` of a run holds.
 
     Args:
-        planned: rounds in all, as the run was begun with, then as each resumption with another
-            number had it; ``None`` where the beginning was not recorded.
         seconds: round -> wall-clock seconds that it took; of a repeated round the last time.
         processor: on which the run was begun, with the version of PyTorch; empty where it was not
             recorded.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> schedule = Schedule.begun(folder, rounds=10, resumed=False)
+    >>> schedule = Schedule.begun(folder, resumed=False)
     >>> schedule.took(folder, number=0, seconds=1.5)
-    >>> Schedule.begun(folder, rounds=60, resumed=True).planned, Schedule.read(folder).seconds
-    ([10, 60], {0: 1.5})
+    >>> Schedule.begun(folder, resumed=True).seconds
+    {0: 1.5}
     """
 
-    planned: list[int | None] = field(default_factory=list)
     seconds: dict[int, float] = field(default_factory=dict)
     processor: str = ""
 
@@ -264,22 +261,17 @@ class Schedule:
         try:
             found = object_of_json((run_dir / SCHEDULE).read_bytes())
             seconds = {int(number): float(value) for number, value in found["seconds"].items()}
-            planned = [None if rounds is None else int(rounds) for rounds in found["planned"]]
-            return cls(planned, seconds, str(found["processor"]))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return cls(seconds, str(found["processor"]))
+        except Exception:  # whatever a damaged file leads to
             return cls()
 
     @classmethod
-    def begun(cls, run_dir: Path, rounds: int, resumed: bool) -> Schedule:
-        """Record that a run begins, or goes on, with ``rounds`` rounds in all.
+    def begun(cls, run_dir: Path, resumed: bool) -> Schedule:
+        """Record that a run begins, or goes on.
 
         A warning says where it goes on with another processor than it was begun on.
         """
         schedule = cls.read(run_dir) if resumed else cls()
-        if resumed and not schedule.planned:
-            schedule.planned.append(None)
-        if schedule.planned[-1:] != [rounds]:
-            schedule.planned.append(rounds)
         # Both decide the last bits of a sum.
         cpuinfo = Path("/proc/cpuinfo")
         found = re.search("model name\\s*: (.*)", cpuinfo.read_text() if cpuinfo.is_file() else "")

@@ -166,13 +166,13 @@ def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
         verdicts[client] = [asdict(verdict) for verdict in of_client]
 
     # Every request of each exchange, as the strategy made them; None where it saw no reply.
-    sent: list[list[dict[str, Any]]] = []
+    sent = []
     for replies in exchanges:
         by_id = {reply.id: reply.measurements for reply in replies}
-        sent.append([])
-        for id, asked in sorted(replies.requests.items()):
-            entry = {"client": asked.client, "task": asked.task, "measured": by_id.get(id)}
-            sent[-1].append(entry)
+        asked = [request for _, request in sorted(replies.requests.items())]
+        sent.append(
+            [{"client": r.client, "task": r.task, "measured": by_id.get(r.id)} for r in asked]
+        )
 
     gram = None
     if all(reply.update is not None for reply in local):
@@ -235,16 +235,11 @@ def _measurements(
     of_round: dict[str, int] = {}
     after_training = False
     for replies in exchanges:
-        asked = Counter(request.client for request in replies.requests.values())
         for reply in replies:
-            # A client that was asked more than once measured several models, such as those of
-            # coalitions.
-            if asked[reply.client] > 1:
-                continue
             only_measures = replies.requests[reply.id].task == "measure"
             own = measured.setdefault(reply.client, {})
             for name, value in reply.measurements.items():
-                # The same over several exchanges: the last one may be of one model.
+                # What was asked for more than once is of several models, such as coalitions'.
                 if only_measures and times[reply.client, name] > 1:
                     continue
                 own[name] = value

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
+from monai_fairfl.errors import ConfigError, DataError, FederationError
 from monai_fairfl.run.checkpoint import Checkpoints
 from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.utils.arguments import Checked, setting
@@ -110,18 +110,18 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     >>> check_folder(folder, ["FedAvg", "FedCE"], resume=False)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.FederationError: ... already holds a comparison (FedAvg): resume it ...
+    monai_fairfl.errors.FederationError: ... already holds a comparison (FedAvg): resume it with ...
     """
     previous = compared(run_dir, strategies)
     if not previous and not records_of(run_dir):
         return
-    held = f"a comparison ({', '.join(previous)})" if previous else "a run of one strategy"
-    fix = ": resume it (--resume True) or"
-    if bool(previous) != (len(strategies) > 1):
-        fix = ", and a run and a comparison never share a folder:"
-    elif resume:
-        return
-    raise FederationError(f"{run_dir} already holds {held}{fix} choose another run_dir {FOR_TRAIN}")
+    is_same_kind = bool(previous) == (len(strategies) > 1)
+    if not (resume and is_same_kind):
+        held = f"a comparison ({', '.join(previous)})" if previous else "a run of one strategy"
+        raise FederationError(
+            f"{run_dir} already holds {held}: resume it with such strategies (--resume True), or "
+            f"choose another run_dir {FOR_TRAIN}"
+        )
 
 
 def check_checkpoints(folders: Iterable[Path]) -> None:
@@ -162,7 +162,7 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
         sites: that take part now; they may come and go.
 
     Raises:
-        ConfigError: naming each setting that differs, and both values.
+        FederationError: naming each setting that differs, and both values.
     """
     previous = recorded_config(run_dir)
     if not previous:  # a run of one's own loop records none
@@ -176,7 +176,7 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
 
     before = named(previous)
     now = named(json.loads(json.dumps(config, default=str)))
-    check_same(run_dir, before, {**dict.fromkeys(before), **now}, ConfigError)
+    check_same(run_dir, before, {**dict.fromkeys(before), **now})
 
 
 def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
@@ -196,29 +196,23 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
             check_same(folder, opening, now)
 
 
-def check_same(
-    run_dir: Path,
-    recorded: Mapping[str, Any],
-    now: Mapping[str, Any],
-    error: type[FairFLError] = FederationError,
-) -> None:
+def check_same(run_dir: Path, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to resume a run with other settings than it was begun with: it is one experiment.
 
     Args:
         run_dir: of the run.
         recorded: settings that it was begun with.
         now: the present ones; the run's name, the clients and the package's version may differ.
-        error: class of the error.
 
     Raises:
-        FairFLError: when they differ; it names each setting and both values.
+        FederationError: when they differ; it names each setting and both values.
     """
     different = []
     for key, value in now.items():
         if key not in ("run", "clients", "package") and recorded.get(key) != value:
             different.append(f"{key} = {recorded.get(key)!r}, now it is {value!r}")
     if different:
-        raise error(
+        raise FederationError(
             f"{run_dir} was begun with {'; with '.join(different)}: resume with the same settings "
             f"(--quick of monai-fairfl train sets overrides), or choose another run_dir "
             f"{FOR_TRAIN}. Where the same data only moved, correct its folder in settings.json"

@@ -20,7 +20,7 @@ from monai_fairfl.messages import (
 from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.base import Strategy
 
-Scores = dict[str, dict[str, Mapping[str, Measurement]]]
+Scores = dict[str, dict[str, dict[str, Measurement]]]
 """client -> model -> what it measured.
 
 The models are ``"own"``, that the client would use; ``"global"``, where that is another one; and
@@ -47,14 +47,13 @@ def closing_requests(
         score_global: whether clients with another model of their own are sent the global one.
     """
     names = list(final)
-    if strategy.personal:
-        names += [sent for name, sent in score_names("personal").items() if name in final]
-    offered = CANDIDATES if last_mile.get("adapt_fuse") else ("adapted", "alone")
-    for candidate in offered if last_mile else ():
-        names += [sent for name, sent in score_names(candidate).items() if name in final]
-        names.append(gain_name(candidate))
-        if candidate == "adapted":
-            names.append(ADAPTED_EPOCHS)
+    made = ["personal"] if strategy.personal else []
+    if last_mile:
+        offered = CANDIDATES if last_mile["adapt_fuse"] else ("adapted", "alone")
+        names += [*map(gain_name, offered), ADAPTED_EPOCHS]
+        made += offered
+    for model in made:
+        names += [sent for name, sent in score_names(model).items() if name in final]
     closing = {"closing": 1, **last_mile}
     requests = [Measure(client, strategy.start_of(client), names, closing) for client in clients]
     for client in clients:
@@ -81,24 +80,24 @@ def closing_scores(replies: Replies, final: Sequence[str]) -> Scores:
     requests = replies.requests.values()
     sent_global = {request.client for request in requests if not request.context.get("closing")}
     for reply in replies:
-        client, asked = reply.client, replies.requests[reply.id]
-        if not asked.context.get("closing"):
-            scores[client]["global"] = reply.measurements
+        of_client = scores[reply.client]
+        if not replies.requests[reply.id].context.get("closing"):
+            of_client["global"] = dict(reply.measurements)
             continue
-        of_model: dict[str, dict[str, Measurement]] = {}
+        received = of_client["own"] = {}
         for name, value in reply.measurements.items():
             # What no prefix gives to a model that the client made is of the one that it received.
             model, _, score = name.partition("_")
-            is_made = model in ("personal", *CANDIDATES)
-            found = of_model.setdefault(model if is_made else "own", {})
-            found[score if is_made and score in SCORES else name] = value
+            if model in ("personal", *CANDIDATES):
+                of_model = of_client.setdefault(model, {})
+                of_model[score if score in SCORES else name] = value
+            else:
+                received[name] = value
 
-        received, personal = of_model.pop("own", {}), of_model.pop("personal", {})
-        scores[client].update(of_model)
-        if personal and client not in sent_global:
-            # The received model is the global one, unless the client has a reward.
-            of_global = {name: received[name] for name in final if name in received}
-            scores[client]["global"] = of_global
-        unasked = {name: received[name] for name in SENT_UNASKED if name in received}
-        scores[client]["own"] = personal | unasked if personal else received
+        if personal := of_client.pop("personal", {}):
+            if reply.client not in sent_global:
+                # The received model is the global one, unless the client has a reward.
+                of_client["global"] = {name: received[name] for name in final if name in received}
+            unasked = {name: received[name] for name in SENT_UNASKED if name in received}
+            of_client["own"] = personal | unasked
     return scores

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Protocol
 
 import torch
@@ -14,6 +15,9 @@ import torch
 from monai_fairfl.errors import in_words
 from monai_fairfl.messages import Expected, ModelSpec, Refused, Reply, Request, Weights, printable
 from monai_fairfl.replies import Replies
+
+PLACE = attrgetter("client", "id", "run", "round")
+"""What a reply repeats of its request."""
 
 TIMEOUT = "timeout"
 """Why a client is missing of which nothing came."""
@@ -100,11 +104,8 @@ class Exchange:
         ignored: dict[str, str] = {}  # client -> its last answer to what it was not asked
         for reply in transport.ask(self.requests, timeout):
             client = reply.client
-            place = (client, reply.id, reply.run, reply.round)
-            request = None
-            for one in self.requests:
-                if (one.client, one.id, one.run, one.round) == place:
-                    request = one
+            place = PLACE(reply)
+            request = next((one for one in self.requests if PLACE(one) == place), None)
             if request is None or reply.id in replies or reply.id in refused:
                 words = f"request {reply.id} of run {reply.run}, round {reply.round}"
                 words += " was not asked, or answered twice: answer with Request.reply"
@@ -112,18 +113,18 @@ class Exchange:
                 logger.warning("client %s: %s", client, ignored[client])
                 continue
 
-            reason = None
             try:
                 found, of_reply = self.expected.accepted(request, reply, self.spec)
                 replies[reply.id] = self._converted(found)
                 dropped[reply.id] = of_reply
+                if of_reply:
+                    logger.warning("client %s: what does not count: %s", client, of_reply)
             except Refused as error:
-                reason = f"{error}" if reply.error is not None else f"refused: {error}"
+                refused[reply.id] = f"{error}" if reply.error is not None else f"refused: {error}"
             except Exception as error:  # whatever reading an update raises that waits on a disk
-                reason = printable(f"error: its update cannot be read ({in_words(error)})")
-            if reason is not None:
-                refused[reply.id] = reason
-            self.answered(client, reason)
+                why = f"error: its update cannot be read ({in_words(error)})"
+                refused[reply.id] = printable(why)
+            self.answered(client, refused.get(reply.id))
 
         missing: dict[str, str] = {}
         # Of several requests to one client that have no reply, the first one's reason counts.

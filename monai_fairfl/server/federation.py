@@ -27,7 +27,6 @@ from monai_fairfl.run.ledger import Ledger, count_rounds
 from monai_fairfl.run.recorded_updates import record_round
 from monai_fairfl.run.records import (
     end_record,
-    model_round,
     opening_record,
     round_record,
     stated_digests,
@@ -245,7 +244,7 @@ class Federation:
         # By chance, and not by the seed: the same run may be begun twice.
         self.run_id = secrets.token_hex(8)
         self.observer.run_started()
-        self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
+        self.schedule = Schedule.begun(self.run_dir, resumed=False)
         if self.ledger.records:
             self.ledger.truncate(0)
         self.ledger.append(opening)
@@ -274,7 +273,7 @@ class Federation:
         recipe = self.recipe
         if recipe is not None:
             recipe = recipe.trained(strategy=strategy.name, seed=settings.seed)
-        self.models = Models(self.run_dir / "models", spec, clients, frozenset(withheld), recipe)
+        self.models = Models(self.run_dir / "models", spec, clients, withheld, recipe)
         recorded = marked(settings, RECORDED)
         return opening_record(
             self.run_dir.name, strategy, self.guards, clients, spec, weights, recorded
@@ -313,7 +312,7 @@ class Federation:
         if ended:
             self.conclude()
         else:
-            self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
+            self.schedule = Schedule.begun(self.run_dir, resumed=True)
         self.ledger.truncate(count + ended)
 
         self.strategy.load_state_dict(checkpoint.state["strategy"])
@@ -337,10 +336,9 @@ class Federation:
             clients = sorted(generator.sample(clients, settings.clients_per_round))
         played = self._tried(f"round {number}", number, clients, self._play)
         received = {reply.client: reply.measurements for reply in played.exchanges[0]}
-        # A client with a reward received that one, not the global model.
+        # A client with a reward received that one, not the global model of the previous round.
         of_global = {name: received[name] for name in received if name not in strategy.rewards}
-        scored = model_round("global_score", number)
-        self.models.save_if_best(scored, strategy.weights, of_global, "global_score")
+        self.models.save_if_best(number - 1, strategy.weights, of_global, "global_score")
         if settings.record_updates:
             # Before the checkpoint, so that a round that is done is a recorded one.
             updates = training_of(played.exchanges)
@@ -436,10 +434,6 @@ class Federation:
         )
         arrived = exchange.ask(self.transport, settings.timeout)
 
-        for id, dropped in arrived.dropped.items():
-            client = arrived.requests[id].client
-            for name, reason in dropped.items():
-                logger.warning("client %s: its %r does not count: %s", client, name, reason)
         tried.digests.update(stated_digests(arrived))
         notes = self.facts.fix(arrived)
         for reply in arrived:
@@ -483,7 +477,7 @@ class Federation:
             end = self._tried("the end", done, clients, lambda end: self._ask(end, requests))
         scores = closing_scores(end.exchanges[0], settings.final)
         of_global = {
-            client: found["global"] if "global" in found else found["own"]
+            client: found.get("global", found["own"])
             for client, found in scores.items()
             if "global" in found or client not in strategy.rewards
         }

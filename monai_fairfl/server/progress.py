@@ -49,16 +49,10 @@ class Progress(progress.Progress):
 
     def __init__(self, rounds: int, done: int, title: str):
         self.shown_by = _shown_by.get()
-        super().__init__(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.TextColumn("{task.completed:g}/{task.total} rounds {task.fields[news]}"),
-            progress.TimeRemainingColumn(),
-            disable=self.shown_by is not None or not sys.stderr.isatty(),
-        )
+        super().__init__(disable=self.shown_by is not None or not sys.stderr.isatty())
         self.rounds = rounds
         self.title = title
-        self.bar = self.add_task(title, total=rounds, completed=done, news="")
+        self.bar = self.add_task(title, total=rounds, completed=done)
         if self.shown_by is not None:
             self.shown_by(done)
 
@@ -71,7 +65,7 @@ class Progress(progress.Progress):
         """
         if refused is not None:
             logger.warning("client %s does not count in this exchange: %s", client, refused)
-        self.update(self.bar, news=client)
+        self.update(self.bar, description=f"{self.title}: {client} answered")
 
     def round_done(self, played: Round, seconds: float) -> None:
         """A round was played, in so many seconds."""
@@ -87,6 +81,6 @@ class Progress(progress.Progress):
             mean = sum(scores.values()) / len(scores)
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
         logger.info(text)
-        self.update(self.bar, completed=done, news="")
+        self.update(self.bar, completed=done, description=f"{self.title} {done}/{self.rounds}")
         if self.shown_by is not None:
             self.shown_by(done)

@@ -170,16 +170,15 @@ def require_finite(result: RoundResult) -> None:
     >>> require_finite(bad)
     Traceback (most recent call last):
     ...
-    monai_fairfl.server.round.NotFinite: the new global model is not finite in 'w': ...
+    monai_fairfl.server.round.NotFinite: the new model 'global' is not finite in 'w': ...
     """
-    models = {"the new global model": result.weights}
-    for client, model in (result.rewards or {}).items():
-        models[f"the new model of {client}"] = model
-
+    models = {"global": result.weights, **(result.rewards or {})}
     for title, model in models.items():
         for name, tensor in model.items():
             if not all_finite(tensor):
-                raise NotFinite(f"{title} is not finite in {name!r}: look at the sites' training")
+                raise NotFinite(
+                    f"the new model {title!r} is not finite in {name!r}: look at the training"
+                )
 
 
 # ---- what a client says of itself

@@ -12,7 +12,6 @@ value, or a sequence (client "0", ...).
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -25,11 +24,6 @@ from monai_fairfl.errors import ConfigError
 
 Row: TypeAlias = NDArray[np.float64]
 PerClient: TypeAlias = Mapping[str, float] | Sequence[float] | Row
-Bounds: TypeAlias = tuple[float, float]
-
-FINITE = (-sys.float_info.max, sys.float_info.max)
-FRACTION = (-1e-6, 1 + 1e-6)
-"""What values may be, ends included; a fraction, but for rounding."""
 
 ROUNDING = 0.02
 """Published shares, rounded to half a percent, sum to 0.99 ... 1.01."""
@@ -52,7 +46,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Performance:
-    """What :func:`performance` found, as fractions.
+    """What :func:`performance` found, in the unit of the scores.
 
     ``std`` uses ``n - ddof``, ``gap`` is best minus worst.
     """
@@ -92,7 +86,7 @@ def performance(scores: PerClient, ddof: int = 1) -> Performance:
     ``ddof=1``, Fed-LWR with ``ddof=0``.
 
     Args:
-        scores: client -> score, fractions in [0, 1].
+        scores: client -> score, in any unit.
         ddof: delta degrees of freedom of ``std``.
 
     Returns:
@@ -100,7 +94,7 @@ def performance(scores: PerClient, ddof: int = 1) -> Performance:
         are zero. Of equally bad sites, ``worst_client`` is the first by name.
 
     Raises:
-        ConfigError: when a score is not a fraction.
+        ConfigError: when a score is not finite.
 
     >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7})
     >>> summary.worst_client, summary.worst
@@ -108,7 +102,7 @@ def performance(scores: PerClient, ddof: int = 1) -> Performance:
     >>> round(summary.std, 3), round(summary.jain, 3)
     (0.1, 0.99)
     """
-    names, x = _values(scores, "scores", FRACTION)
+    names, x = _values(scores)
     squares = float(len(x) * np.sum(x**2))
     return Performance(
         mean=float(x.mean()),
@@ -181,7 +175,7 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
 
 
-def _values(given: PerClient, what: str, bounds: Bounds) -> tuple[list[str], Row]:
+def _values(given: PerClient) -> tuple[list[str], Row]:
     """Names, sorted so that sums do not depend on the order of arrival, and float64 values."""
     if not isinstance(given, Mapping):
         names, values = [str(number) for number in range(len(given))], list(given)
@@ -189,15 +183,15 @@ def _values(given: PerClient, what: str, bounds: Bounds) -> tuple[list[str], Row
         names = sorted(given)
         values = [given[name] for name in names]
     for name, value in zip(names, values):
-        if not bounds[0] <= value <= bounds[1]:
-            raise ConfigError(f"{what}: {name!r} has {value}, which is not in {bounds}.")
+        if not math.isfinite(value):
+            raise ConfigError(f"{name!r} has {value}, which is no finite number")
     return names, np.array(values, dtype=np.float64)
 
 
 def _paired(first: PerClient, second: PerClient) -> tuple[Row, Row]:
     """Both values of clients that must be the same on both sides."""
-    names, x = _values(first, "first", FINITE)
-    others, y = _values(second, "second", FINITE)
+    names, x = _values(first)
+    others, y = _values(second)
     if names != others:
         raise ConfigError(f"both sides must have the same clients, got {names} and {others}.")
     return x, y

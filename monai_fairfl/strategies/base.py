@@ -358,9 +358,23 @@ class Strategy(Component, ABC):
         values = np.array([value_of(one) for one in sent], float)
         if np.isnan(values).all():
             raise self._nobody_measured(replies, name)
-        if self.exchanged.clip_reports is not None:
-            values = self._clipped(replies, values, name, self.exchanged.clip_reports)
-        return values
+        k = self.exchanged.clip_reports
+        if k is None:
+            return values
+
+        # Within k median distances of their median. A report on the side that brings no weight
+        # stays: the limit would give it weight.
+        middle = np.nanmedian(values)
+        distance = np.nanmedian(abs(values - middle))
+        side = self.gains_when.get(name)
+        least = -math.inf if side == "high" else middle - k * distance
+        most = math.inf if side == "low" else middle + k * distance
+        clipped = np.clip(values, least, most)
+        for row in np.flatnonzero(abs(clipped - values) > 0):
+            change = f"{name} {values[row]:.6g} clipped to {clipped[row]:.6g}"
+            than = "more" if values[row] > clipped[row] else "less"
+            self.note(replies[row].client, f"{change}: it reported {than} than the others")
+        return clipped
 
     def measured(self, replies: Replies, name: str) -> np.ndarray:
         """Read a measurement of all present clients.
@@ -390,21 +404,6 @@ class Strategy(Component, ABC):
             f"{type(self).__name__} needs {name!r} of {replies.clients}, and none can be used: "
             f"{reasons}"
         )
-
-    def _clipped(self, replies: Replies, values: np.ndarray, name: str, k: float) -> np.ndarray:
-        """The measurements, within k median distances of their median on the side that gains."""
-        middle = np.nanmedian(values)
-        distance = np.nanmedian(abs(values - middle))
-        # A report on the side that brings no weight stays: the limit would give it weight.
-        side = self.gains_when.get(name)
-        least = -math.inf if side == "high" else middle - k * distance
-        most = math.inf if side == "low" else middle + k * distance
-        clipped = np.clip(values, least, most)
-        for row in np.flatnonzero(abs(clipped - values) > 0):
-            change = f"{name} {values[row]:.6g} clipped to {clipped[row]:.6g}"
-            than = "more" if values[row] > clipped[row] else "less"
-            self.note(replies[row].client, f"{change}: it reported {than} than the others")
-        return clipped
 
     def note(self, client: str, text: str) -> None:
         """Add a note on ``client`` to this round's record, beside earlier ones of the round."""
@@ -557,7 +556,7 @@ def compose(strategy: Strategy, **parts: Any) -> Strategy:
     'FedAvg-prox_mu_0.01'
     """
     given = {name: part for name, part in parts.items() if part is not None}
-    if isinstance(given.get("training"), Mapping):
+    if "training" in given:
         given["training"] = {**strategy.exchanged.training, **given["training"]}
     together = replace(strategy.exchanged, **given)
     strategy.check_parts(together)
@@ -612,17 +611,16 @@ def play_round(
 
     # Of a round that was undone.
     strategy._notes = {}
-    generator: Any = strategy.round(list(clients))
-    result: Any = None
+    result: Any = strategy.round(list(clients))
     replies: Replies | None = None
-    while isinstance(generator, Generator):
+    while isinstance(result, Generator):
         try:
             # The first None begins it.
-            asked = generator.send(replies)
+            asked = result.send(replies)
         except StopIteration as stop:
             result = stop.value
-            break
-        replies = answer(list(asked))
+        else:
+            replies = answer(list(asked))
     if not isinstance(result, RoundResult):
         raise ConfigError(
             f"strategy {strategy.name}: its round must ask with replies = yield [Train(...), ...], "

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from monai_fairfl.replies import normalise
@@ -58,24 +56,12 @@ class CFFL(Strategy):
     def round(self, clients: list[str]) -> Rounds:
         local = yield self.train(clients, ("local_score",))
         scores = self.measured(local, "local_score")
+        names = local.clients
 
-        # The reputations of the present clients are the weights of the average.
-        self.reputation = self._updated_reputation(local.clients, scores)
-        self.rounds += 1
-        weights = normalise(self.reputation.of(local.clients, 0.0))
-        for row in np.flatnonzero(weights == 0):
-            self.note(
-                local.clients[row],
-                "its reputation is 0 or below the threshold, for good: it does not count any more",
-            )
-        return self.finish(local, weights, weights, details={"reputation": dict(self.reputation)})
-
-    def _updated_reputation(self, clients: Sequence[str], scores: np.ndarray) -> Memory:
-        """The reputations of all clients ever seen, after this round's scores."""
         # R: the present clients that are reputable, or new. There may be none.
         known = Shares({client: value for client, value in self.reputation.items() if value > 0})
-        is_reputable = self.reputation.of(clients, 1.0) > 0
-        reputable = [client for client, is_one in zip(clients, is_reputable, strict=True) if is_one]
+        is_reputable = self.reputation.of(names, 1.0) > 0
+        reputable = [client for client, is_one in zip(names, is_reputable, strict=True) if is_one]
 
         # r <- f r + (1 - f) v / sum_R v, where the first r is 0.
         previous = known.of_present(reputable) if known else np.zeros(len(reputable))
@@ -92,5 +78,15 @@ class CFFL(Strategy):
         known.put(reputable, normalise(np.where(remaining, amplified, 0.0)))
 
         # Sorted, as a resumed run reads them, so that the bits of later sums are the same.
-        everybody = sorted({*self.reputation, *clients})
-        return Memory({client: known.get(client, 0.0) for client in everybody})
+        everybody = sorted({*self.reputation, *names})
+        self.reputation = Memory({client: known.get(client, 0.0) for client in everybody})
+        self.rounds += 1
+
+        # The reputations of the present clients are the weights of the average.
+        weights = normalise(self.reputation.of(names, 0.0))
+        for row in np.flatnonzero(weights == 0):
+            self.note(
+                names[row],
+                "its reputation is 0 or below the threshold, for good: it does not count any more",
+            )
+        return self.finish(local, weights, weights, details={"reputation": dict(self.reputation)})

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Measure
 from monai_fairfl.replies import Replies, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Strategy
@@ -141,11 +141,7 @@ class FedLWR(Strategy):
         return dict(sorted(found.items()))
 
     def _widest(self, scored: ByLayer) -> str:
-        """The scored layer with the widest kernel, in ablation v2.
-
-        Raises:
-            FederationError: where no client measured a layer with a kernel.
-        """
+        """The scored layer with the widest kernel, in ablation v2."""
         # Of a kernel's first two axes, one is its input and one its output, also where the
         # convolution is transposed.
         widths = {}
@@ -154,9 +150,4 @@ class FedLWR(Strategy):
             layer = self.spec.layers[name]
             if kernel.ndim > 1 and layer in scored:
                 widths[layer] = min(kernel.shape[:2])
-        if not widths:
-            raise FederationError(
-                f"{self.name}: no client measured {self.measurement!r} of a convolution or linear "
-                "layer, and the widest one gives the weights: use layerwise=True"
-            )
         return max(sorted(widths), key=widths.__getitem__)

@@ -88,7 +88,7 @@ def strategy_of(given: object, allow_import: bool = True) -> Strategy:
                 found = _value(call, allow_import)
         except ConfigError:
             raise
-        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
+        except Exception as error:  # whatever a text leads to
             raise ConfigError(
                 f"{text!r} is no call such as FedCE('sum'), in which texts have quotes"
             ) from error

@@ -60,17 +60,13 @@ class ShapFed(Strategy):
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         found = spec.output_layer(self.output_layer)
-        if found is None:
-            raise ConfigError(
-                "ShapFed looks at the layer that makes the logits, and nobody knows which one that "
-                "is: name its module, for example ShapFed(output_layer='head')"
-            )
+        layer = found and found[0]
         trained = set(spec.parameters) - set(spec.norms)
-        layers = sorted({layer for layer in spec.layers.values() if weight_of(layer) in trained})
-        if found[0] not in layers:
+        layers = [one for one in set(spec.layers.values()) if weight_of(one) in trained]
+        if layer not in layers:
             raise ConfigError(
-                f"ShapFed: output_layer must be a trained layer of the model, got {found[0]!r}"
-                f"{did_you_mean(found[0], layers)}"
+                "ShapFed: output_layer must be the trained layer that makes the logits, got "
+                f"{layer!r}{did_you_mean(str(layer), layers)}"
             )
 
     def round(self, clients: list[str]) -> Rounds:

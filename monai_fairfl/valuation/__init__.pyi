@@ -6,7 +6,6 @@ from .finished import Panel as Panel
 from .finished import Reconstruction as Reconstruction
 from .finished import Retraining as Retraining
 from .finished import RunValuation as RunValuation
-from .finished import Utility as Utility
 from .free_riders import FreeRiders as FreeRiders
 from .free_riders import flag_free_riders as flag_free_riders
 from .free_riders import free_rider_history as free_rider_history

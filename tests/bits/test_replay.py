@@ -54,7 +54,7 @@ def test_what_guards_left_out_clipped_and_merged_is_replayed(
             actions |= {verdict["action"] for verdict in verdicts}
     assert {"quarantine", "clip", "share"} <= actions
     found = replay(tmp_path / "run")
-    assert (found.rounds, found.differences) == (4, ()) and found.largest < 1e-9
+    assert (found.rounds, found.differences) == (4, ())
 
 
 # --- records that were changed
@@ -82,7 +82,7 @@ def test_a_number_that_is_absent_too_many_or_in_no_reply_is_a_difference(
     federation(shipped.CGSV(), tmp_path, rounds=2).run()
     forge(tmp_path / "run", lambda records: edit(records[2]))
     found = replay(tmp_path / "run")
-    assert found.differences and found.largest > 0
+    assert found.differences
     assert all(text.startswith(f"round 1, {place}") for text in found.differences)
 
 

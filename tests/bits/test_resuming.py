@@ -27,9 +27,9 @@ from helpers.least_squares_federation import (
     stopped_in_round,
 )
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import FederationError
 from monai_fairfl.server import Observer
-from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.strategies import FedAvg
 
 
 def test_another_processor_is_named_when_a_run_goes_on(
@@ -88,11 +88,6 @@ def test_a_ledger_that_does_not_fit_its_checkpoint_is_not_resumed(
     with pytest.raises(FederationError, match="fit the checkpoint of round 2"):
         federation(tmp_path, transport=nobody(), rounds=6).run(resume=True)
     assert ledger_bytes(tmp_path) == before
-
-
-def test_the_state_of_another_version_of_a_strategy_is_refused() -> None:
-    with pytest.raises(ConfigError, match="FedCE remembers .* another version"):
-        FedCE().load_state_dict({})
 
 
 # --- the settings of a run that goes on

@@ -54,7 +54,7 @@ def test_an_intact_ledger_is_covered_as_far_as_heads_receipts_and_a_replay_reach
     # The chain alone cannot show recomputed hashes, and says so.
     assert "--receipt" in cli.run("verify", run_dir)
     assert "NOT RIGHT" in cli.run("verify", run_dir, "--head", "0" * 64, code=2)
-    assert proofs["replay"]["largest"] == 0 and proofs["replay"]["numbers"] > 30
+    assert proofs["replay"]["problems"] == [] and proofs["replay"]["numbers"] > 30
 
 
 def test_of_several_runs_a_broken_one_hides_no_other(small: Path, cli: Commands) -> None:
@@ -62,7 +62,7 @@ def test_of_several_runs_a_broken_one_hides_no_other(small: Path, cli: Commands)
     shutil.copytree(small / "run", second)
     rewrite(second, forget_arguments)
     runs = cli.json("verify", small, "--replay", code=2)["runs"]
-    assert runs[str(small / "run")]["replay"]["largest"] == 0
+    assert runs[str(small / "run")]["replay"]["problems"] == []
     assert "arguments" in runs[str(second)]["replay"]["refused"]
 
     ledger = second / "ledger.jsonl"

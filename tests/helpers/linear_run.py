@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from helpers.driving import SPEC, vector
 
-from monai_fairfl import Estimate, Federation, InProcess, Reply, Request, Strategy
+from monai_fairfl import Estimate, Federation, InProcess, Reply, Request
 from monai_fairfl.messages import UNDECLARED, Expected, Measurement, Weights
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.valuation import FinishedRun, Panel
@@ -77,12 +77,10 @@ class LinearRun:
 
         return Lossy({name: partial(LinearClient, name, self.asked) for name in clients})
 
-    def federate(
-        self, folder: Path, clients: Sequence[str] = "ABC", strategy: Strategy | None = None
-    ) -> Weights:
+    def federate(self, folder: Path, clients: Sequence[str] = "ABC") -> Weights:
         initial = lambda: ({"w": vector(START)}, SPEC)  # noqa: E731
         federation = Federation(
-            strategy or FedAvg(),
+            FedAvg(),
             self.transport(clients),
             2,
             initial,
@@ -94,10 +92,10 @@ class LinearRun:
         federation.run(resume=True)
         return federation.strategy.weights
 
-    def train(self, coalition: frozenset[str], strategy: Strategy | None, folder: Path) -> Weights:
+    def train(self, coalition: frozenset[str], folder: Path) -> Weights:
         if not coalition:
             return {"w": vector(START)}
-        return self.federate(folder, sorted(coalition), strategy)
+        return self.federate(folder, sorted(coalition))
 
     def finished(self) -> FinishedRun:
         panel = Panel(

@@ -17,15 +17,12 @@ from helpers.linear_run import START, LinearRun, mean_score, model_of
 from monai_fairfl import Estimate, InProcess, Reply, Request, read_ledger
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Measurement
-from monai_fairfl.strategies import FedCE, Standalone
 from monai_fairfl.valuation import (
     FinishedRun,
     Game,
     Panel,
     Reconstruction,
     Retraining,
-    RunValuation,
-    Utility,
     Valuation,
     exact_shapley,
 )
@@ -66,12 +63,10 @@ MEASURED: dict[str, Measurement] = {
 
 
 def test_a_utility_is_one_number_of_what_the_sites_measured() -> None:
-    for name, value in {"mean": 0.7, "pooled": 0.8, "worst": 0.5, "cup": 0.625}.items():
-        assert Utility(name)(MEASURED) == pytest.approx(value)
-        with pytest.raises(ConfigError, match=name):
-            Utility(name)({})
+    for name, value in {"mean": 0.7, "worst": 0.5, "cup": 0.625}.items():
+        assert Retraining(utility=name).worth(MEASURED) == pytest.approx(value)
     with pytest.raises(ConfigError, match=r"'rim'.*\['cup', 'disc'\]"):
-        Utility("rim")(MEASURED)
+        Retraining(utility="rim").worth(MEASURED)
 
 
 # ---- models rebuilt of what a run recorded
@@ -102,7 +97,7 @@ def test_a_second_valuation_measures_only_what_is_lost_and_finds_the_same_bits(
     cache = run.folder / "valuations" / "measured.jsonl"
     cache.write_bytes(cache.read_bytes()[:-9])
     assert Reconstruction("exact").value(run.finished()) == first
-    for utility in ("worst", "pooled", "rim"):
+    for utility in ("worst", "rim"):
         Reconstruction("gtg", utility).value(run.finished())
     assert run.models_measured == 1
     # Another way to evaluate.
@@ -177,7 +172,7 @@ class Judge:
 
 
 def finished(folder: Path, tables: Mapping[str, Mapping[str, float]]) -> FinishedRun:
-    def train(coalition: frozenset[str], strategy: object, folder: Path) -> dict[str, torch.Tensor]:
+    def train(coalition: frozenset[str], folder: Path) -> dict[str, torch.Tensor]:
         return {"w": torch.tensor(float(MODELS["".join(sorted(coalition))]))}
 
     makers = {name: partial(Judge, dice) for name, dice in tables.items()}
@@ -194,18 +189,3 @@ def test_a_shapley_value_is_that_of_what_the_others_report(tmp_path: Path) -> No
     tables = {**TWO, "A": {**TWO["A"], "A": 1.0, "AB": 0.0}}
     found = Retraining("exact", judged_by="others").value(finished(tmp_path / "b", tables))
     assert numbers(found)["A"] == pytest.approx(0.15)
-
-
-# ---- what is refused
-
-
-def test_what_would_fail_after_the_training_is_refused_before() -> None:
-    checks: list[tuple[str, RunValuation, Sequence[str], bool]] = [
-        ("record_updates", Reconstruction(), "ABC", False),
-        ("FedCE.*1", Retraining("exact", strategy=FedCE()), "ABC", False),
-        ("Standalone", Retraining(strategy=Standalone()), "ABC", False),
-    ]
-    for words, valuation, clients, recorded in checks:
-        with pytest.raises(ConfigError, match=words):
-            valuation.check(clients, recorded=recorded)
-    Retraining("leave_one_out", strategy=FedCE()).check("ABC", recorded=False)
