@@ -19,7 +19,6 @@ from helpers.least_squares_federation import (
     global_weights,
     ledger_file,
 )
-from safetensors.torch import load_file
 
 from monai_fairfl import Estimate, Federation, __version__, read_ledger
 from monai_fairfl.errors import FederationError
@@ -185,7 +184,6 @@ def test_every_rounds_updates_average_to_the_next_rounds_start(tmp_path: Path) -
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     names = ["start.safetensors", "manifest.json", *(f"clients/{c}.safetensors" for c in TARGETS)]
     assert files == {f"round-000{number}/{name}" for number in range(3) for name in names}
-    assert set(load_file(folder / "round-0000/clients/A.safetensors")) == {"w"}
 
 
 # --- damage

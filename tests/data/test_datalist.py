@@ -73,15 +73,6 @@ def test_a_list_made_by_hand_is_used_as_it_is(site: Path, tmp_path: Path) -> Non
     assert one["image"] == f"{tmp_path}/flare/dataset_2D/MSD/Image/Case0/0.png"
 
 
-def test_an_unusable_list_is_refused(site: Path, tmp_path: Path) -> None:
-    odd = {"image": "x", "label": "y", "values": {"disc": [2, 1]}}
-    file = write(tmp_path / "bad.json", training=[odd])
-    with refused(file, "[2, 1]"):
-        site_datalist(site, file)
-    with refused(tmp_path, "directory"):
-        site_datalist(site, tmp_path)
-
-
 # Pixel values of structures
 
 

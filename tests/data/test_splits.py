@@ -96,20 +96,6 @@ def test_each_case_is_tested_in_one_fold(n: int, folds: int, validation: float) 
     assert sorted(tested) == images(case_list(n))
 
 
-TWO = {f"Case0{n}.nii.gz": str(n % 2) for n in range(5)}
-IMPOSSIBLE: list[tuple[int, dict[str, Any], str]] = [
-    (2, {}, "2 patient,none"),
-    (5, {"patients": TWO}, "2 pat"),
-    (5, {"folds": 6}, "folds=6,5 patients,2 to 5"),
-]
-
-
-def test_impossible_splits_are_refused_with_the_numbers() -> None:
-    for n, arguments, words in IMPOSSIBLE:
-        with refused(*words.split(",")):
-            split_cases(case_list(n), **arguments)
-
-
 # A split that came with the data
 
 

@@ -30,7 +30,6 @@ from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.run import Ledger  # noqa: E402
-from monai_fairfl.strategies import FedCE, Proportional, TrimmedMean  # noqa: E402
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
 
 OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
@@ -65,25 +64,6 @@ def test_a_job_brings_code_only_where_it_may(custom_code: bool, tmp_path: Path) 
         patch.setitem(sys.modules, "inverse_loss", None)
         with refused("--flare-policy", "inverse_loss", by=Exception):
             controller_of(app, tmp_path / "server")
-
-
-def test_parts_and_limits_of_a_strategy_reach_the_server(tmp_path: Path) -> None:
-    strategy = FedCE(
-        mode="cos",
-        weighting=Proportional(2.0),
-        training={"prox_mu": 0.01},
-        average=TrimmedMean(2),
-        cap=1.5,
-        clip_reports=3.0,
-    )
-    app = exported(bundle_recipe(strategy=strategy, timeout=90, num_rounds=7), tmp_path)
-    controller = controller_of(app, tmp_path / "server")
-    assert (controller.job["timeout"], controller.job["num_rounds"]) == (90, 7)
-    parts = controller.strategy.exchanged
-    assert (parts.cap, parts.clip_reports) == (1.5, 3.0)
-    assert parts.training == {"prox_mu": 0.01}
-    # It has the arguments of the parts in it.
-    assert controller.strategy.name == strategy.name
 
 
 # ---- what a job may not set ----

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,18 +83,6 @@ def exchange_of(
 
 
 ONE = ModelSpec(("w",), layers={"w": "w"})
-
-
-def test_an_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
-    generator = torch.Generator().manual_seed(1)
-    updates = {c: torch.randn(1000, generator=generator) * 10**n for n, c in enumerate("ABCDEFGH")}
-    replies, requests = exchange_of(updates, torch.randn(1000, generator=generator))
-    weights = np.linspace(0, 0.25, 8)
-    expected = Replies(replies, requests, ONE).average(weights)["w"]
-    for seed in range(5):
-        random.Random(seed).shuffle(replies)
-        found = Replies(replies, requests, ONE).average(weights)["w"]
-        assert torch.equal(found, expected)
 
 
 def test_clients_that_started_from_own_models_average_these_models() -> None:

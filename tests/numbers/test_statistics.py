@@ -165,11 +165,8 @@ def test_mean_and_deviation_are_over_seeds_of_the_mean_of_sites() -> None:
     for standing in found.strategies:
         by_seed = []
         for seed in (0, 1, 2):
-            of_sites = []
-            for site in CASES:
-                chosen = values_of(scores, strategy=standing.strategy, seed=seed, site=site)
-                of_sites.append(fmean(chosen))
-            by_seed.append(fmean(of_sites))
+            of_seed = {"strategy": standing.strategy, "seed": seed}
+            by_seed.append(fmean(fmean(values_of(scores, **of_seed, site=site)) for site in CASES))
         assert list(standing.by_seed.values()) == pytest.approx(by_seed, abs=1e-12)
         assert standing.mean == pytest.approx(fmean(by_seed), abs=1e-12)
         assert standing.std == pytest.approx(stdev(by_seed), abs=1e-12)
@@ -213,11 +210,8 @@ def test_the_interval_is_that_of_a_bootstrap_in_plain_loops() -> None:
     means = []
     for _ in range(4000):
         seeds = rng.integers(4, size=4)
-        of_sites = []
-        for scores in values.values():
-            count = scores.shape[1]
-            of_sites.append(scores[seeds][:, rng.integers(count, size=count)].mean())
-        means.append(fmean(of_sites))
+        drawn = (rng.choice(scores[seeds], scores.shape[1], axis=1) for scores in values.values())
+        means.append(fmean(one.mean() for one in drawn))
     low, high = np.quantile(means, [0.025, 0.975])
     # The ends of two bootstraps differ by chance, by some hundredths of the width.
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.05 * (high - low))
