@@ -18,8 +18,8 @@ import torch
 
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.bundle.site import initial_model
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.tensors import own_random_state
 

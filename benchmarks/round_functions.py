@@ -27,9 +27,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import monai_fairfl
-from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
-from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.bundle.site import bundle_client, initial_model
 from monai_fairfl.cli import main as command
 from monai_fairfl.data import site_folders, write_sites
 from monai_fairfl.data.pelvis import write_demo

@@ -55,9 +55,9 @@ PARTS = {
     ],
     "validation": ["monai_fairfl.measurements.probe:Probe.score"],
     "other measurements": [
-        "monai_fairfl.client.training:Measuring.measure",
+        "monai_fairfl.client.algo:FairMonaiAlgo._measure",
         # Its place in older checkouts.
-        "monai_fairfl.client.measuring:Measuring.measure",
+        "monai_fairfl.client.training:Measuring.measure",
     ],
     "state": [
         "monai_fairfl.client.algo:state_of",
@@ -157,9 +157,8 @@ def run_rounds(method: str, data: str, size: int, profile: bool) -> None:
     import torch
 
     from monai_fairfl import strategies
-    from monai_fairfl.bundle.initial import initial_model
     from monai_fairfl.bundle.shipped import find_bundle
-    from monai_fairfl.bundle.site import bundle_client
+    from monai_fairfl.bundle.site import bundle_client, initial_model
     from monai_fairfl.server.federation import Federation
     from monai_fairfl.server.observer import Observer
     from monai_fairfl.transports.in_process import InProcess

@@ -13,8 +13,7 @@ from typing import Any
 
 from study import ROOT
 
-from monai_fairfl.bundle.initial import initial_model
-from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.bundle.site import bundle_client, initial_model
 from monai_fairfl.data import write_clinics, write_sites
 from monai_fairfl.guards import Guard
 from monai_fairfl.server.federation import Federation, History

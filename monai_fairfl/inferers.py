@@ -17,8 +17,7 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from monai_fairfl.data.fundus import square_around
-from monai_fairfl.data.transforms import KINDS, surest_part
+from monai_fairfl.data.transforms import KINDS, square_around, surest_part
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.devices import has_bfloat16
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A finished model is adapted to one hospital, which need not have been in its run.
 
-This is the end of a run (:mod:`monai_fairfl.client.last_mile`) without the run: the hospital's
-client gets the request that a federation sends when it ends.
+This is the end of a run (:func:`~monai_fairfl.client.training.candidates`) without the run: the
+hospital's client gets the request that a federation sends when it ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from monai_fairfl.bundle.site import bundle_client, check_files, closing_measure
 from monai_fairfl.data.datalist import cases_of_list, settings_of_split
 from monai_fairfl.data.layouts import name_and_folder
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files import recipe as recipes
+from monai_fairfl.model_files.recipe import (
+    ModelRecipe,
+    num_members,
+    read_recipe,
+    save_model_file,
+    state_of_file,
+)
 from monai_fairfl.utils.tensors import seed_of
 
 ADAPTED = messages.CANDIDATES[0]
@@ -74,12 +80,14 @@ def adapt_model(
         DataError: when files of the hospital are at fault.
     """
     site = name_and_folder(dataset_dir)[0]
-    recipe = recipes.read_recipe(model)
-    weights = recipes.state_of_file(model)
+    recipe = read_recipe(model)
+    weights = state_of_file(model)
     # Of an adopted bundle only the models of a run's folder say how they were trained.
-    if recipe is None or not {**recipe.values, **recipe.training} or recipes.num_members(weights):
-        fault = "is fused, or no recipe says how it was trained"
-        raise ConfigError(f"{model} {fault}: adapt a single model of a run's models/")
+    if recipe is None or not {**recipe.values, **recipe.training} or num_members(weights):
+        raise ConfigError(
+            f"{model} is fused, or no recipe says how it was trained: adapt a single model of a "
+            "run's models/"
+        )
     configuration.require_same_bundle(model.name, recipe, bundle_root)
     files = list(recipe.files or TRAIN)
     untouched = configuration.train_config(bundle_root, {}, files)
@@ -117,9 +125,9 @@ def adapt_model(
     taken = None
     if messages.is_taken(gain):
         taken = out / "model.pt"
-        adapted = recipes.state_of_file(client.states.path("adapt", "own.pt"))
+        adapted = state_of_file(client.states.path("adapt", "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
-        recipes.save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
+        save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
     return {
         "gain": gain,
         "epochs": length,
@@ -132,7 +140,7 @@ def adapt_model(
 # ---- how the model was trained
 
 
-def values_of(recipe: recipes.ModelRecipe, site: str, config: ConfigParser) -> dict[str, Any]:
+def values_of(recipe: ModelRecipe, site: str, config: ConfigParser) -> dict[str, Any]:
     """The values of a recipe that the training's configuration has, for one hospital.
 
     Of a bundle whose recipes have none, such as an adopted one, they are the training's overrides.

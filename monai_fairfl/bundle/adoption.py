@@ -55,7 +55,7 @@ MEAN_DICE = {
     "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
 }
 
-SPLIT = {"fractions": [0.5, 0.25, 0.25], "folds": None, "fold": 0, "seed": 0}
+SPLIT = {"fractions": [0.5, 0.25, 0.25], "folds": None, "fold": 0, "validation": 0.2, "seed": 0}
 
 # Which of the bundle's values decide what a model gives is not known: the recipe has none.
 RECIPE = {
@@ -211,7 +211,7 @@ def _adopt_cases(draft: _Overlay, file: Path) -> None:
     for name, folder in FOLDERS.items():
         draft.default(name, f"$@bundle_root + '/{folder}'")
     draft.put("datalist_file", "$@ckpt_dir + '/datalist.json'")
-    for name, value in {**SPLIT, "validation": 0.2}.items():
+    for name, value in SPLIT.items():
         draft.put(f"split_{name}", value)
     for part in LOADERS:
         key = f"{draft.dataset(part)}#data"
@@ -221,12 +221,9 @@ def _adopt_cases(draft: _Overlay, file: Path) -> None:
         draft.put(key, f"$@datalist['{part}']")
     datalist = {
         "_target_": "monai_fairfl.data.listed_datalist",
-        "training": "@listed_training",
-        "validation": "@listed_validation",
-        "by_position": True,
+        "lists": [f"@listed_{part}" for part in LOADERS],
         "dataset_dir": "@dataset_dir",
         "file": "@datalist_file",
-        "share": "@split_validation",
     }
     draft.put("datalist", datalist | {name: f"@split_{name}" for name in SPLIT})
 

@@ -14,16 +14,15 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import KEYS
-from monai_fairfl.data import checks
+from monai_fairfl.data.checks import Summary, notes_on_sites, sorted_out
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.messages import CANDIDATES, MEASUREMENTS
-from monai_fairfl.run import resuming
-from monai_fairfl.run.ledger import digest_of
+from monai_fairfl.run import digest_of, resuming
 from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
-from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.server import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.utils.tensors import own_random_state
 
@@ -96,8 +95,10 @@ def check_trained_alone(runs: BundleFederation, models: Path) -> None:
         parts = runs.listed[name]()
         judging = [*parts.get("validation", ()), *parts.get("testing", ())]
         if seen := len(trained.intersection(case["image"] for case in judging)):
-            fault = f"trained on {seen} cases of {name} that validate or test here"
-            raise ConfigError(f"{models} were {fault}: train Standalone with this split_seed")
+            raise ConfigError(
+                f"{models} were trained on {seen} cases of {name} that validate or test here: "
+                "train Standalone with this split_seed"
+            )
 
 
 # ---- what needs no federation
@@ -169,7 +170,7 @@ def check_strategies(
 
 def check_sites(
     sites: Mapping[str, Path], calls: Mapping[str, Callable[[], Any]], root: str | Path
-) -> tuple[dict[str, checks.Summary], dict[str, str]]:
+) -> tuple[dict[str, Summary], dict[str, str]]:
     """Check every site's data and report all problems of all sites at once.
 
     What a look at all sites shows, such as an image that two of them have, is a warning.
@@ -192,7 +193,7 @@ def check_sites(
     for name, check in calls.items():
         try:
             found = check()
-            if isinstance(found, checks.Summary):
+            if isinstance(found, Summary):
                 summaries[name] = found
         except FairFLError as error:
             problems.append(f"site {name!r}: {error}")
@@ -202,12 +203,12 @@ def check_sites(
     if summaries:
         # A data list is no folder, and where each site has its own, there may be none of all.
         roots = [path for path in (Path(root), *sites.values()) if path.is_dir()]
-        files = checks.sorted_out(roots, summaries.values())
+        files = sorted_out(roots, summaries.values())
         refused = files["refused"]
         logger.info("%s: %s", root, count_of_files(files))
     # The check of a site has named the copies within it.
-    named = [n for name in summaries for n in checks.notes_on_sites({name: summaries[name]})]
-    for note in checks.notes_on_sites(summaries):
+    named = [n for name in summaries for n in notes_on_sites({name: summaries[name]})]
+    for note in notes_on_sites(summaries):
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)
     return summaries, refused

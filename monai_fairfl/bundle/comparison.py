@@ -27,7 +27,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.report import as_text, write_comparison
 from monai_fairfl.run import resuming
-from monai_fairfl.server.federation import History
+from monai_fairfl.server import History
 from monai_fairfl.server.settings import FREE
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.arguments import is_whole
@@ -128,7 +128,7 @@ class Comparison:
 
         Returns:
             What ``comparison.json`` holds, see
-            :func:`~monai_fairfl.report.repeated.write_comparison`.
+            :func:`~monai_fairfl.report.write.write_comparison`.
 
         Raises:
             ConfigError: when the folder holds another comparison; it names what differs. Or when

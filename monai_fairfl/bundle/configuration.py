@@ -20,7 +20,7 @@ from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
-from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.model_files import ModelRecipe
 
 FEDERATE = Path("configs", "federate.json")
 """The configuration of a federation, in the folder of its bundle."""
@@ -85,8 +85,9 @@ def train_config(
         try:
             json.dumps(value)
         except (TypeError, ValueError) as error:
-            fault = f"is a {type(value).__name__}: write it into a file of --config"
-            raise ConfigError(f"override {key!r} {fault}") from error
+            raise ConfigError(
+                f"override {key!r} is a {type(value).__name__}: write it into a file of --config"
+            ) from error
         # A key may be added to a section that is there.
         if (key.rpartition("#")[0] or key) not in parser:
             hint = did_you_mean(key.partition("#")[0], parser.get())

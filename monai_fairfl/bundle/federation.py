@@ -17,12 +17,14 @@ from monai.utils import ensure_tuple
 
 from monai_fairfl import __version__
 from monai_fairfl.bundle import checks, configuration
-from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.settings import KEYS, TRAINS, Settings, SiteSettings
 from monai_fairfl.bundle.site import (
+    EVALUATE,
     bundle_client,
+    bundle_recipe,
     chosen_sites,
     closing_measurements,
+    initial_model,
     listed_cases,
     settings_of_check,
 )
@@ -32,7 +34,7 @@ from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FederationError
 from monai_fairfl.guards.registry import config_of, guards_of
 from monai_fairfl.messages import Weights
-from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.model_files import ModelRecipe
 from monai_fairfl.run import resuming
 from monai_fairfl.server import Federation, History, Observer, Transport
 from monai_fairfl.strategies import FedAvg, Standalone, Strategy
@@ -277,17 +279,14 @@ class BundleFederation(Observer):
             found, refused = checks.check_sites(self.sites, calls, settings.sites_root)
             for name, summary in found.items():
                 self.digests[name] = [case.digest for case in summary.sound]
-                own = {}
-                for path, why in refused.items():
-                    if Path(path).is_relative_to(summary.folder):
-                        own[path] = why
+                here = [path for path in refused if Path(path).is_relative_to(summary.folder)]
                 seen = [case.label.seen for case in summary.sound if case.label.seen < LEAST_SEEN]
                 notes = notes_on_parts(summary, self.listed[name]())
                 for note in notes:
                     warnings.warn(note, DataWarning, stacklevel=2)
                 self.data[name] = {
                     "cases": len(summary.sound),
-                    "refused": own,
+                    "refused": {path: refused[path] for path in here},
                     "notes": summary.notes + notes,
                     # Masks that lie partly beside what the network sees, and the least share seen.
                     "outside": len(seen),
@@ -395,8 +394,9 @@ class BundleFederation(Observer):
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         with quiet(), torch_threads(settings.threads):
             for history in histories:
-                turn = Turn(self.jobs.workers(len(names)))
-                transport = self.transport(history.run_dir, names, turn)
+                transport = self.transport(
+                    history.run_dir, names, Turn(self.jobs.workers(len(names)))
+                )
                 panel = Panel(transport, names, expected=settings.expected)
                 run = FinishedRun(
                     history.run_dir,
@@ -404,7 +404,7 @@ class BundleFederation(Observer):
                     panel,
                     self.train_coalition,
                     self.run_dir / "valuations" / f"retrained-{digest}",
-                    evaluation=self.config["files"].get("evaluate.json", ""),
+                    evaluation=self.config["files"].get(EVALUATE, ""),
                     show=show_text,
                 )
                 try:

@@ -28,7 +28,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from monai_fairfl import errors
-from monai_fairfl.server.federation import History
+from monai_fairfl.server import History
 from monai_fairfl.transports.workers import Failed, Turn, Work, carry_out
 from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import quiet

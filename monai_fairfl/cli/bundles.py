@@ -18,7 +18,7 @@ from monai_fairfl.cli.answers import LOG, Answer, say
 from monai_fairfl.cli.running import run_line
 from monai_fairfl.data.layouts import folders_in
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies.base import Strategy
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.registry import find, shipped
 from monai_fairfl.utils.named_classes import arguments_of
 

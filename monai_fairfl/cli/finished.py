@@ -22,7 +22,13 @@ from monai_fairfl.cli.running import run_line
 from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.games import MOST_PLAYERS
 from monai_fairfl.messages import to_json
-from monai_fairfl.report import as_text, collect, write_comparison, write_report
+from monai_fairfl.report import as_text, write_comparison, write_report
+from monai_fairfl.report.collect import (
+    find_runs,
+    read_records,
+    read_records_and_head,
+    read_valuations,
+)
 from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.resuming import SETTINGS, ended, recorded_config
 from monai_fairfl.strategies.registry import strategy_of
@@ -51,7 +57,7 @@ def report(args: argparse.Namespace) -> Answer:
         found = write_comparison(folder, plan, cells, failed)
         data = {name: str(folder / f"comparison.{name}") for name in ("html", "json")}
         return Answer(data, f"{as_text(found)}\nReport: {data['html']}")
-    runs = collect.find_runs(args.run_dir)
+    runs = find_runs(args.run_dir)
     # Beside the runs: an engine may empty its workspace.
     out = Path(args.out or os.path.commonpath([run.absolute() for run in runs]))
     found = write_report(runs, out)
@@ -64,12 +70,11 @@ def report(args: argparse.Namespace) -> Answer:
 
 def verify(args: argparse.Namespace) -> Answer:
     """Carry out ``verify``."""
+    paths = find_runs([args.run_dir])
+    if (args.head or args.what_if) and len(paths) > 1:
+        raise ConfigError(f"{args.run_dir} holds several runs: name one of {[*map(str, paths)]}")
     if args.what_if:
-        return _what_if(args)
-
-    paths = collect.find_runs([args.run_dir])
-    if args.head and len(paths) > 1:
-        raise ConfigError(f"a head is of one run: name its folder, one of {[*map(str, paths)]}")
+        return _what_if(paths[0], args)
     receipts = [receipt for file in args.receipt for receipt in audit.read_receipts(file)]
 
     runs: dict[str, dict[str, Any]] = {}
@@ -79,7 +84,7 @@ def verify(args: argparse.Namespace) -> Answer:
         found: dict[str, Any] = {}
         runs[str(path)] = found
         try:
-            records, head = collect.read_records_and_head(path)
+            records, head = read_records_and_head(path)
         except FairFLError as error:
             found["problems"] = [str(error)]
             code = 2
@@ -112,10 +117,10 @@ def verify(args: argparse.Namespace) -> Answer:
     return Answer({"runs": runs}, "\n".join(lines), code)
 
 
-def _what_if(args: argparse.Namespace) -> Answer:
+def _what_if(run: Path, args: argparse.Namespace) -> Answer:
     """Compute a run's weights again without a site, or by another strategy."""
     strategy = strategy_of(args.strategy) if args.strategy else None
-    found = audit.what_if(collect.find_run(args.run_dir), args.without, strategy, args.allow_import)
+    found = audit.what_if(run, args.without, strategy, args.allow_import)
     rows = []
     for site, numbers in found.sites.items():
         row = [site]
@@ -132,16 +137,17 @@ def _what_if(args: argparse.Namespace) -> Answer:
 
 def value(args: argparse.Namespace) -> Answer:
     """Carry out ``value``."""
-    folder = collect.find_runs([args.run_dir])[0].absolute()
+    folder = find_runs([args.run_dir])[0].absolute()
     if not (folder / SETTINGS).is_file():
         # One of several strategies.
         folder = folder.parent
-    runs = collect.find_runs([folder])
+    runs = find_runs([folder])
     keys = recorded_config(folder).get("keys")
     if keys is None or not all(map(ended, runs)):
-        needed = "must be a run of train that has ended"
-        raise ConfigError(f"{folder} {needed}; over an engine use LeaveOneOut")
-    sites = len(collect.read_records(runs[0])[0]["clients"])
+        raise ConfigError(
+            f"{folder} must be a run of train that has ended; over an engine use LeaveOneOut"
+        )
+    sites = len(read_records(runs[0])[0]["clients"])
     kind, methods = "Retraining", ["leave_one_out"]
     if keys["record_updates"]:
         kind = "Reconstruction"
@@ -164,7 +170,7 @@ def value(args: argparse.Namespace) -> Answer:
 
     found = {}
     for run in runs:
-        found[collect.read_records(run)[0]["name"]] = collect.read_valuations(run)
+        found[read_records(run)[0]["name"]] = read_valuations(run)
     lines = [_table(name, valuations) for name, valuations in found.items() if valuations]
     page = folder / "report.html"
     data = {"run": str(folder), "values": found, "report": str(page)}

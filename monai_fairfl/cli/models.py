@@ -1,30 +1,43 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that use a model: ``infer``, ``adapt`` and ``export``."""
+"""Commands that use a model: ``infer``, ``evaluate``, ``adapt`` and ``export``."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import math
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import Any, NamedTuple
 
 from monai.bundle import ConfigParser
 
+from monai_fairfl.bundle import adaptation, configuration
 from monai_fairfl.bundle.adaptation import adapt_model
+from monai_fairfl.bundle.checks import check_sites
 from monai_fairfl.bundle.configuration import INFERENCE, read_keys
+from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
+from monai_fairfl.bundle.site import OF_FILES, check_files
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
-from monai_fairfl.cli.engines import export_job
-from monai_fairfl.cli.evaluating import find_model, model_file, site_of_run
 from monai_fairfl.cli.running import output_into, run_line, written_overlay
-from monai_fairfl.data.layouts import name_and_folder
+from monai_fairfl.cli.training import export_job
+from monai_fairfl.data.datalist import cases_of_list, write_datalist
+from monai_fairfl.data.layouts import find_cases, name_and_folder, sites_at
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json, value_of
-from monai_fairfl.model_files.recipe import read_recipe
+from monai_fairfl.model_files import ModelRecipe, read_recipe
+from monai_fairfl.report.collect import find_runs, read_records
+from monai_fairfl.run.resuming import SETTINGS, recorded_config
 from monai_fairfl.utils.arguments import check_value
-from monai_fairfl.utils.devices import best_device
+from monai_fairfl.utils.devices import best_device, require_device
+from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.workflow.cases import answer_text
+from monai_fairfl.utils.tables import text_of_table
+from monai_fairfl.workflow import answer_text
 from monai_fairfl.workflow.export import export_model
 from monai_fairfl.workflow.recipes import overlay_of
 
@@ -132,3 +145,198 @@ def export(args: argparse.Namespace) -> Answer:
     values = ", ".join(f"{key} {value}" for key, value in found.values.items())
     data = {"file": args.out, "recipe": found.state_dict()}
     return Answer(data, f"{args.out}: trained with {values}")
+
+
+# --- the model that a command names, its bundle, and the run that trained it
+
+
+def model_file(given: str) -> Path:
+    """The model that was given: its file, or the global model of a run's folder.
+
+    Of a comparison's folder it is that of its only federation. Where every hospital trained alone,
+    there is no trained global model.
+
+    Raises:
+        ConfigError: when there is none, or several.
+    """
+    path = Path(given).absolute()
+    if path.is_file():
+        return path
+    runs = [run for run in find_runs([path]) if read_records(run)[0]["strategy"] != "Standalone"]
+    if len(runs) != 1:
+        names = ", ".join(map(str, runs)) or "Standalone's, where each hospital has a model"
+        raise ConfigError(f"{path} must hold one run of a federation, and holds {names}: name one")
+    model = runs[0] / adaptation.GLOBAL_MODEL
+    if not model.is_file():
+        raise ConfigError(f"{model} does not exist: let the run end, or name a hospital's model")
+    return model
+
+
+def find_model(
+    given: str, bundle: str | None, device: str = "cpu"
+) -> tuple[Path, Path, ModelRecipe]:
+    """The model that was given, the bundle that uses it, and its recipe, empty if it has none.
+
+    Args:
+        given: see :func:`model_file`.
+        bundle: name or folder; ``None``: the shipped one that trained the model.
+        device: that is to use it.
+
+    Raises:
+        ConfigError: there is no such model or device; it does not say its bundle, or that is not
+            shipped.
+    """
+    require_device(device)
+    model = model_file(given)
+    recipe = read_recipe(model) or ModelRecipe("", "", {})
+    if bundle is not None:
+        return model, locate_bundle(bundle), recipe
+    for shipped in map(find_bundle, bundle_names()):
+        if configuration.read_keys(shipped / configuration.METADATA).get("name") == recipe.bundle:
+            return model, shipped, recipe
+    trained_by = recipe.bundle or "an unknown bundle, since it has no recipe"
+    raise ConfigError(f"{model} was trained by {trained_by}: name its folder with --bundle")
+
+
+class Cases(NamedTuple):
+    """Of a hospital: its data list, in words what that is, and its own values of the configuration.
+
+    No recipe has the values with which a run read its files, such as ``stereo``.
+    """
+
+    datalist: Path
+    split: str
+    values: dict[str, Any]
+
+
+def site_of_run(model: Path, site: str) -> Cases | None:
+    """What the run that a model is of had of a site; ``None``: there was none."""
+    # The run that holds the model, at whatever depth, or the comparison that it is of. Without a
+    # run beside them, data lists are of no run: ``monai-fairfl doctor`` wrote them.
+    for folder in model.parents:
+        try:
+            config = recorded_config(folder)
+        except ConfigError:  # of another program
+            continue
+        own = config.get("sites", {}).get(site, {})
+        datalist = Path(own.get("datalist_file") or folder / "datalists" / f"{site}.json")
+        if datalist.is_file() and (folder / SETTINGS).is_file():
+            overrides = {**config.get("overrides", {}), **own}
+            values = {name: overrides[name] for name in OF_FILES if name in overrides}
+            return Cases(datalist, "the cases of the run", values)
+    return None
+
+
+# --- its scores
+
+
+def evaluate(args: argparse.Namespace) -> Answer:
+    """Carry out ``evaluate``: all files are checked before a hospital is scored.
+
+    The answer has ``sites``: site -> ``cases`` (image, and each score; ``None``: it has none) and
+    ``split``.
+    """
+    data = Path(args.folder).absolute()
+    out = out_folder(args.out, f"evaluate-{data.name}", new=True)
+    device = args.device or best_device()
+    model, bundle, recipe = find_model(args.model, args.bundle, device)
+    if configuration.read_keys(bundle / configuration.FEDERATE).get("any_folder"):
+        raise ConfigError(f"{bundle} lists its own cases: score it by monai.bundle run")
+    folders = sites_at(data)
+    tested: dict[str, Cases] = {}
+    calls = {}
+    found = {}
+    with emptied_unless_done(out):
+        for site, folder in folders.items():
+            of_site = site_of_run(model, site) or _all_cases(folder, out / "datalists", site)
+            if own := recipe.sites.get(site):
+                values = {**own, "own_values": list(own), **of_site.values}
+                of_site = of_site._replace(values=values)
+            tested[site] = of_site
+            cases = cases_of_list(of_site.datalist, folder, ("testing",))
+            given = {**recipe.values, **of_site.values}
+            calls[site] = partial(check_files, bundle, folder, given, cases)
+        check_sites(folders, calls, data)
+        training = configuration.train_config(bundle, {})
+        brought = overlay_of(recipe, bundle, training)
+    configs = bundle / "configs"
+    # A hospital's tables stay also where a later one ends in an error.
+    for site, folder in folders.items():
+        say(f"{site} ...")
+        datalist, split, values = tested[site]
+        keys: dict[str, Any] = {"bundle_root": bundle, "ckpt_path": model}
+        keys |= {"dataset_dir": folder, "datalist_file": datalist}
+        keys |= {"output_dir": out / site, "device": device}
+        keys |= adaptation.values_of_list(datalist, training) | values
+        if "check_data" in training:
+            # That was done for all hospitals.
+            keys["check_data"] = False
+        between = written_overlay(brought, private_folder(out / site))
+        files = [str(configs / "train.json"), *between, str(configs / "evaluate.json")]
+        run_line(files, keys, out / LOG, args.verbose)
+        found[site] = {"cases": scores_in(out / site), "split": split}
+
+    answer = to_json({"folder": str(out), "sites": found})
+    return Answer(answer, f"{evaluation_text(found)}\nFolder: {out}")
+
+
+def _all_cases(hospital: Path, lists: Path, site: str) -> Cases:
+    """All cases of a hospital of which no run is known, in a new list."""
+    parts = {"training": [], "validation": [], "testing": find_cases(hospital)}
+    file = private_folder(lists) / f"{site}.json"
+    write_datalist(file, name_and_folder(hospital)[1], parts, {})
+    split = "all cases: where the model was trained on some, their scores flatter it"
+    return Cases(file, split, {})
+
+
+# --- tables
+
+
+def scores_in(folder: Path) -> dict[str, dict[str, float]]:
+    """The scores of all tables that MONAI's ``MetricsSaver`` wrote.
+
+    Returns:
+        Image -> name of a score -> its value, not a number where the case has none.
+
+    >>> scores_in(Path("no/such/folder"))
+    {}
+    """
+    scores: dict[str, dict[str, float]] = {}
+    for file in sorted(folder.glob("*_raw.csv")):
+        name = file.name.removesuffix("_raw.csv")
+        with file.open(newline="", encoding="utf-8") as table:
+            titles, *rows = csv.reader(table)
+        number = len(titles) - 1
+        for row in rows:
+            # MONAI quotes nothing: a path with a comma is several cells. The mean comes last.
+            scores.setdefault(",".join(row[:-number]), {})[name] = float(row[-1])
+    return scores
+
+
+def evaluation_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line of mean scores for each hospital, and what they are of.
+
+    Args:
+        found: hospital -> ``cases`` and ``split``.
+
+    >>> cases = {"Case00.nii.gz": {"hd95": 4.0, "val_mean_dice": 0.75}}
+    >>> found = {"elm": {"cases": cases, "split": "all cases"}}
+    >>> for line in evaluation_text(found).splitlines()[2:]:
+    ...     print(" ".join(line.split()))
+    elm 0.750 (1) 4.000 (1)
+    elm: all cases.
+    """
+    scored = [scores for entry in found.values() for scores in entry["cases"].values()]
+    # The Dice of all structures, val_mean_dice, comes first.
+    names = sorted({name for scores in scored for name in scores}, reverse=True)
+    rows = []
+    for site, entry in found.items():
+        row = [site]
+        for name in names:
+            values = [scores.get(name, math.nan) for scores in entry["cases"].values()]
+            values = [value for value in values if not math.isnan(value)]
+            row.append(f"{mean(values):.3f} ({len(values)})" if values else "–")
+        rows.append(row)
+    of_sites = [f"{site}: {entry['split']}." for site, entry in found.items()]
+    titles = ["hospital", *[f"{name} (cases)" for name in names]]
+    return "\n".join([text_of_table(titles, rows), *of_sites])

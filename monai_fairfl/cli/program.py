@@ -34,7 +34,7 @@ COMMANDS = {
     "compare": "training",
     "value": "finished",
     "infer": "models",
-    "evaluate": "evaluating",
+    "evaluate": "models",
     "adapt": "models",
     "report": "finished",
     "verify": "finished",

@@ -14,20 +14,20 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import torch
 from monai.bundle import ConfigParser
 from monai.fl.client import MonaiAlgo
-from monai.fl.utils.constants import ExtraItems
+from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.handlers import StatsHandler, ValidationHandler
 from monai.networks.utils import get_state_dict
 from monai.utils import ensure_tuple
 
-from monai_fairfl.client import filters, training
-from monai_fairfl.client.last_mile import candidates
+from monai_fairfl.client import training
 from monai_fairfl.client.state import ClientState, Task
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.training import Detachable, Proximal, TrainLoss
-from monai_fairfl.measurements.probe import Probe, files_of_cases
+from monai_fairfl.measurements.probe import Probe, TrainingProbe, files_of_cases
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
     MEASUREMENTS,
@@ -43,7 +43,7 @@ from monai_fairfl.messages import (
     read_spec,
 )
 from monai_fairfl.model_files.recipe import digests_of_files, save_model_file
-from monai_fairfl.run.ledger import digest_of
+from monai_fairfl.run import digest_of
 from monai_fairfl.utils.devices import reuse_freed_memory
 from monai_fairfl.utils.engine_internals import (
     handler_owner,
@@ -96,7 +96,7 @@ class FairMonaiAlgo(MonaiAlgo):
             it, so a restarted process, or a server that repeats a round, changes no result. Another
             run of the same name deletes the state.
         alone: file of a model that this site trained alone, a candidate of the last mile, see
-            :mod:`~monai_fairfl.client.last_mile`. It need not exist before the run ends.
+            :func:`~monai_fairfl.client.training.candidates`. It need not exist before the run ends.
         arguments: of ``MonaiAlgo``, such as ``train_kwargs``, the overrides of ``train.json``.
             Without ``config_evaluate_filename`` the bundle's ``evaluate.json``, where there is one,
             is added to the files of the training.
@@ -116,7 +116,6 @@ class FairMonaiAlgo(MonaiAlgo):
     post_weight_filters: Any
     post_evaluate_filters: Any
     config_evaluate_filename: Any
-    _measuring: training.Measuring  # once initialised
 
     def __init__(
         self,
@@ -199,12 +198,10 @@ class FairMonaiAlgo(MonaiAlgo):
         files = files_of_cases(self.trainer)
         self._num_cases = len(files if None in files else set(files))
         self._initial = training.state_of(self.trainer)
-        overlap = training.overlap_of(str(self.client_name), self.trainer, self._evaluators)
+        # Takes the place of every test score.
+        self._overlap = training.overlap_of(str(self.client_name), self.trainer, self._evaluators)
         channels = getattr(self.train_workflow, "parser", {}).get(CHANNELS) or {}
-        classes = [*map(str, channels.values())]
-        self._measuring = training.Measuring(
-            self.spec, self.trainer, self._evaluators, classes, overlap
-        )
+        self._classes = [*map(str, channels.values())]
 
     # ---- a federation's requests
 
@@ -246,7 +243,7 @@ class FairMonaiAlgo(MonaiAlgo):
         if self.spec.missing_from(received):
             # Its own tensors in place of those that were not sent: trained last, or initial ones.
             received = self.spec.completed(received, task.state["local"])
-        self._measuring.measure("received", task, received)
+        self._measure("received", task, received)
         if request.task == "measure":
             self._measure_own(task, received)
             reply = request.reply(measurements=task.measurements)
@@ -285,6 +282,50 @@ class FairMonaiAlgo(MonaiAlgo):
                     f"{shape}: give the site the config and overrides of the run"
                 )
 
+    def _measure(self, of: str, task: Task, weights: Weights) -> None:
+        """Add to the task what it asks to be measured of one model.
+
+        Args:
+            of: which model it is, see :class:`~monai_fairfl.messages.Entry`.
+            task: names the measurements.
+            weights: the model.
+        """
+        request = task.request
+        for name in request.measure:
+            entry = MEASUREMENTS[name]
+            if entry.of != of:
+                continue
+            # Before training, a model of this round is one that an earlier try left.
+            if entry.needs_present and request.task == "train":
+                continue
+            if entry.data == "test" and self._overlap:
+                task.measurements.update(self._overlap)
+                continue
+
+            data = "training" if request.context.get(entry.training_key, 0) else entry.data
+            probe: Probe | TrainingProbe = TrainingProbe(self.trainer)
+            if data != "training":
+                if data not in self._evaluators:
+                    logger.warning("client %s: no evaluator for %r", request.client, name)
+                    continue
+                probe = Probe(self._evaluators[data], self._classes)
+
+            model = weights
+            if entry.needs_present and task.present is not None:
+                # Two models of this round share the tensors that the site does not send.
+                model = self.spec.completed(request.weights, task.present)
+            closing = request.context.get("closing", 0)
+            # Of the model that the site would use; candidates of the last mile have none.
+            is_drawn = closing and name.removeprefix("personal_") == "test_score"
+            if is_drawn and isinstance(probe, Probe):
+                probe.watches = training.pictures_into(probe.engine, task)
+            value = entry(probe, self.spec.with_aliases(model), task, request.context)
+            if value is not None:
+                task.measurements[name] = value
+            if closing and isinstance(probe, Probe) and (cases := probe.cases()):
+                file = f"{name}-{request.round:d}-{request.id:d}"
+                task.states.save_cases(request.run, file, cases)
+
     def _measure_own(self, task: Task, received: Weights) -> None:
         """Measure the personal model, too, and write this client's own model when a run ends."""
         request = task.request
@@ -293,7 +334,7 @@ class FairMonaiAlgo(MonaiAlgo):
         asks_personal = any(MEASUREMENTS[name].of == "personal" for name in request.measure)
         if asks_personal and task.personal is not None:
             own = task.personal["local"]
-            self._measuring.measure("personal", task, own)
+            self._measure("personal", task, own)
         if "adapt_epochs" in request.context:
             own = self._last_mile(task, own or received) or own
         if request.context.get("closing", 0) and own is not None:
@@ -315,9 +356,9 @@ class FairMonaiAlgo(MonaiAlgo):
             return None
         probe = Probe(self._evaluators["validation"])
         begin = {**self._initial, "local": self.spec.with_aliases(own)}
-        found = candidates(self.trainer, probe, begin, self.alone, task.request)
+        found = training.candidates(self.trainer, probe, begin, self.alone, task.request)
         for name, candidate in found.items():
-            self._measuring.measure(name, task, candidate.weights)
+            self._measure(name, task, candidate.weights)
             task.measurements[gain_name(name)] = candidate.gain
         task.measurements[ADAPTED_EPOCHS] = float(found["adapted"].epochs)
         taken = chosen({name: candidate.gain for name, candidate in found.items()})
@@ -337,18 +378,18 @@ class FairMonaiAlgo(MonaiAlgo):
         handlers = [resolve_name(handler)(*given) for handler, given in arguments.items()]
         received = self.spec.with_aliases(received)
         begin = {**task.state, "local": received}
-        state = self._trained(task, begin, received, [counts, *handlers])
+        state = self._trained(task, begin, [counts, *handlers])
         if "train_loss" in request.measure and (loss := counts.value) is not None:
             task.measurements["train_loss"] = loss
-        self._measuring.measure("trained", task, state["local"])
+        self._measure("trained", task, state["local"])
 
         # A round of Ditto's personal model v (Li et al., ICML 2021, Algorithm 1), which begins with
         # the received weights: min_v L(v) + lambda / 2 ||v - w||^2. It sees the same batches.
         if "ditto_lambda" in request.context:
             begin = task.personal or {**self._initial, "local": received}
             pull = Proximal(request.context["ditto_lambda"], request.weights)
-            state["personal"] = self._trained(task, begin, received, [pull])
-            self._measuring.measure("personal", task, state["personal"]["local"])
+            state["personal"] = self._trained(task, begin, [pull])
+            self._measure("personal", task, state["personal"]["local"])
 
         # What leaves the site: the change of each parameter that was sent, and the buffers.
         local, sent = state["local"], request.weights
@@ -359,7 +400,7 @@ class FairMonaiAlgo(MonaiAlgo):
         }
         buffers = {name: local[name] for name in self.spec.buffers if name in sent}
         if self.post_weight_filters:
-            update = filters.applied_to_update(update, self.post_weight_filters, request.client)
+            update = self._filtered_update(update)
             # What enters the average has the noise of the site's filters. A tensor of two names is
             # the same under both.
             entering = {name: sent[name] + change for name, change in update.items()}
@@ -379,11 +420,7 @@ class FairMonaiAlgo(MonaiAlgo):
         )
 
     def _trained(
-        self,
-        task: Task,
-        state: Mapping[str, Any],
-        received: Weights,
-        handlers: Sequence[Detachable],
+        self, task: Task, state: Mapping[str, Any], handlers: Sequence[Detachable]
     ) -> dict[str, Any]:
         """Train on from a state; returns copies of everything that the next round goes on from.
 
@@ -446,7 +483,7 @@ class FairMonaiAlgo(MonaiAlgo):
             )
         with self._without_filters():
             sent = copy.deepcopy(super().get_weights(extra))
-        return filters.applied(self.post_weight_filters, sent, extra, self.client_name)
+        return self._filtered(self.post_weight_filters, sent, extra)
 
     def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
         """Evaluate with the bundle's own evaluator; the metrics are a copy.
@@ -472,7 +509,7 @@ class FairMonaiAlgo(MonaiAlgo):
             result = super().evaluate(ExchangeObject(weights=weights), extra)
         require_whole_run(self.evaluator)
         result.metrics = dict(result.metrics)
-        return filters.applied(self.post_evaluate_filters, result, extra, self.client_name)
+        return self._filtered(self.post_evaluate_filters, result, extra)
 
     def abort(self, extra: dict[str, Any] | None = None) -> None:
         """Stop training and evaluation; safe at any time."""
@@ -497,15 +534,71 @@ class FairMonaiAlgo(MonaiAlgo):
         finally:
             self.pre_filters, self.post_weight_filters, self.post_evaluate_filters = own
 
+    def _filtered(self, site_filters: Any, data: Any, extra: dict[str, Any]) -> ExchangeObject:
+        """``data`` after the site's own filters of one kind, in their order.
+
+        A filter is a ``monai.fl.utils.filters.Filter``, or any function
+        ``(ExchangeObject, extra) -> ExchangeObject``. A pre-filter may decode or rename weights, a
+        post-weight filter may add noise to them.
+
+        Raises:
+            ConfigError: when a filter does not return an ``ExchangeObject``.
+        """
+        for site_filter in site_filters or ():
+            data = site_filter(data, extra)
+            if not isinstance(data, ExchangeObject):
+                raise ConfigError(
+                    f"client {self.client_name!r}: the filter {_name(site_filter)!r} returned "
+                    f"{type(data).__name__}: end it with 'return data'"
+                )
+        return data
+
+    def _filtered_update(self, update: Weights) -> Weights:
+        """``update`` after the post-weight filters, with the same tensor names and shapes.
+
+        Raises:
+            ConfigError: naming the filter after which a tensor is missing, new, of another shape,
+                or no tensor. A training whose update is lost must not go unnoticed.
+        """
+        data: Any = ExchangeObject(dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
+        expected = _shapes(update)
+        for site_filter in self.post_weight_filters:
+            data = self._filtered([site_filter], data, {})
+            found = _shapes(data.weights or {})
+            for name in {**expected, **found}:
+                if expected.get(name) != found.get(name):
+                    raise ConfigError(
+                        f"client {self.client_name!r}: the post-weight filter "
+                        f"{_name(site_filter)!r} made {found.get(name)} of the tensor {name!r}, "
+                        f"which was {expected.get(name)}: return every tensor under its name and "
+                        "in its shape"
+                    )
+        return {name: torch.as_tensor(change) for name, change in data.weights.items()}
+
     def _received(self, data: ExchangeObject, extra: dict[str, Any]) -> dict[str, Any]:
         """What the engine sent, after the pre-filters: it must have every parameter."""
         if not self._built:
             raise ConfigError(f"client {self.client_name!r} is not built: call initialize() first")
-        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
+        # A filter cannot change the sender's own.
+        received = self._filtered(self.pre_filters, copy.deepcopy(data), extra)
+        weights = getattr(received, "weights", None)
+        if not isinstance(weights, Mapping):
+            found = type(data if weights is None else weights).__name__
+            raise ValueError(f"client {self.client_name!r}: received {found} and no weights")
         missing = [name for name in self.spec.parameters if name not in weights]
         if missing:
             raise ValueError(
                 f"client {self.client_name!r}: the received weights are of another network: they "
                 f"lack {len(missing)} parameters, such as {missing[0]!r}"
             )
-        return weights
+        return dict(weights)
+
+
+def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> shape of a tensor or array, or the class of anything else."""
+    return {name: getattr(value, "shape", type(value)) for name, value in weights.items()}
+
+
+def _name(site_filter: Any) -> str:
+    """A function's own name, or the name of an object's class."""
+    return getattr(site_filter, "__name__", type(site_filter).__name__)

@@ -1,15 +1,16 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one round's training at a client, with the handlers that a request chooses, and measures."""
+"""One round's training at a client, with the handlers that a request chooses, and the last mile."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,23 +21,19 @@ from monai.handlers import LrScheduleHandler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from monai_fairfl.client.state import Task
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.training import Detachable
 from monai_fairfl.measurements.probe import (
+    MEAN_COLUMN,
     Probe,
-    TrainingProbe,
+    estimate,
     files_of_cases,
     load_weights,
     seed_loader,
 )
-from monai_fairfl.messages import (
-    IN_TRAINING,
-    IN_VALIDATION,
-    MEASUREMENTS,
-    Estimate,
-    ModelSpec,
-    Weights,
-)
-from monai_fairfl.metrics.pictures import CasePictures
+from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION, Estimate, Request, Weights, chosen
+from monai_fairfl.metrics import CasePictures
+from monai_fairfl.model_files import fused_weights, state_of_file
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
@@ -44,10 +41,11 @@ from monai_fairfl.utils.engine_internals import (
     handlers_of,
     is_monai_best_metric,
     is_monai_output_step,
+    only_handlers,
     remove_handlers,
     require_whole_run,
 )
-from monai_fairfl.utils.tensors import on_cpu, own_random_state
+from monai_fairfl.utils.tensors import on_cpu, own_random_state, seed_of
 
 logger = logging.getLogger(__name__)
 
@@ -174,70 +172,7 @@ Evaluators = Mapping[str, SupervisedEvaluator]
 """``"validation"`` and ``"test"`` -> the evaluator of these data, where the bundle has one."""
 
 
-@dataclass(frozen=True)
-class Measuring:
-    """Measures models on a site's validation, test and training data.
-
-    Args:
-        spec: the model's tensors.
-        trainer: of the training data.
-        evaluators: of the other data.
-        classes: the output channels' names, where the bundle names them.
-        overlap: takes the place of every test score, see :func:`overlap_of`.
-    """
-
-    spec: ModelSpec
-    trainer: SupervisedTrainer
-    evaluators: Evaluators
-    classes: Sequence[str]
-    overlap: Mapping[str, Estimate]
-
-    def measure(self, of: str, task: Task, weights: Weights) -> None:
-        """Add to the task what it asks to be measured of one model.
-
-        Args:
-            of: which model it is, see :class:`~monai_fairfl.messages.Entry`.
-            task: names the measurements.
-            weights: the model.
-        """
-        request = task.request
-        for name in request.measure:
-            entry = MEASUREMENTS[name]
-            if entry.of != of:
-                continue
-            # Before training, a model of this round is one that an earlier try left.
-            if entry.needs_present and request.task == "train":
-                continue
-            if entry.data == "test" and self.overlap:
-                task.measurements.update(self.overlap)
-                continue
-
-            data = "training" if request.context.get(entry.training_key, 0) else entry.data
-            probe: Probe | TrainingProbe = TrainingProbe(self.trainer)
-            if data != "training":
-                if data not in self.evaluators:
-                    logger.warning("client %s: no evaluator for %r", request.client, name)
-                    continue
-                probe = Probe(self.evaluators[data], self.classes)
-
-            model = weights
-            if entry.needs_present and task.present is not None:
-                # Two models of this round share the tensors that the site does not send.
-                model = self.spec.completed(request.weights, task.present)
-            closing = request.context.get("closing", 0)
-            # Of the model that the site would use; candidates of the last mile have none.
-            is_drawn = closing and name.removeprefix("personal_") == "test_score"
-            if is_drawn and isinstance(probe, Probe):
-                probe.watches = _pictures_into(probe.engine, task)
-            value = entry(probe, self.spec.with_aliases(model), task, request.context)
-            if value is not None:
-                task.measurements[name] = value
-            if closing and isinstance(probe, Probe) and (cases := probe.cases()):
-                file = f"{name}-{request.round:d}-{request.id:d}"
-                task.states.save_cases(request.run, file, cases)
-
-
-def _pictures_into(evaluator: SupervisedEvaluator, task: Task) -> list[CasePictures]:
+def pictures_into(evaluator: SupervisedEvaluator, task: Task) -> list[CasePictures]:
     """Have the evaluator's pictures drawn into the site's private folder; empty without any."""
     found = []
     for handler in handlers_of(evaluator):
@@ -275,3 +210,115 @@ def overlap_of(
         if shared:
             logger.warning("client %s: no test score, %s cases are in it: %s", client, use, shared)
     return counts if any(count.value for count in counts.values()) else {}
+
+
+# ---- the last mile: at the end a site may use another model than the one that it would use
+
+# Each candidate is compared with that one on the site's own validation cases, of which no training
+# has seen any. Which one the site takes, ``messages.chosen`` decides. Only scores leave the site.
+
+PATIENCE = 5
+"""Epochs in a row without a better validation score after which the further training ends."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that a site may use.
+
+    Args:
+        weights: of the model.
+        gain: on the site's validation cases.
+        epochs: of further training until it.
+    """
+
+    weights: Weights
+    gain: Estimate
+    epochs: int = 0
+
+
+def candidates(
+    trainer: SupervisedTrainer,
+    probe: Probe,
+    begin: Mapping[str, Any],
+    alone: str | Path | None,
+    request: Request,
+) -> dict[str, Candidate]:
+    """Name -> candidate, of :data:`~monai_fairfl.messages.CANDIDATES`.
+
+    Args:
+        trainer: of the bundle; it goes on from another state afterwards.
+        probe: of the validation cases.
+        begin: state of the model that the site would use, with an optimizer of its own.
+        alone: file of the one that the site trained alone; ``None``: it did not.
+        request: with the settings of the last mile.
+
+    Raises:
+        TransportAborted: when the further training was interrupted.
+    """
+    own = begin["local"]
+    before = _scores_of_cases(probe, own)
+
+    def gain_of(weights: Weights) -> Estimate:
+        """The mean over the cases of a model's score less that of the site's own."""
+        found = estimate(_scores_of_cases(probe, weights) - before)
+        # A case may have no score, such as one without any label.
+        return found if found.n else Estimate(0.0, None, 0)
+
+    unchanged = Candidate(own, Estimate(0.0, None, len(before)))
+    found = {"adapted": _adapted(trainer, gain_of, begin, unchanged, request)}
+    if alone is None:
+        return found
+    try:
+        other = state_of_file(alone)
+        trainer.network.load_state_dict(other)  # fails where it is of another network
+    except (ConfigError, RuntimeError) as error:
+        text = "client %s: the model trained alone is no candidate: %s"
+        logger.warning(text, request.client, error)
+        return found
+    found["alone"] = Candidate(other, gain_of(other))
+    if request.context.get("adapt_fuse", 0):
+        # What the site would take so far, fused with the model that it trained alone. A site that
+        # would take this one fuses it with the model that it would use.
+        is_adapted = chosen({name: one.gain for name, one in found.items()}) == "adapted"
+        fused = fused_weights([found["adapted"].weights if is_adapted else own, other])
+        found["fused"] = Candidate(fused, gain_of(fused))
+    return found
+
+
+def _scores_of_cases(probe: Probe, weights: Weights) -> torch.Tensor:
+    """The score of each validation case; none where the metric gives a mean alone."""
+    probe.score(weights)
+    scores = [columns[MEAN_COLUMN] for columns in probe.cases().values()]
+    return torch.tensor(scores, dtype=torch.float64)
+
+
+def _adapted(
+    trainer: SupervisedTrainer,
+    gain_of: Callable[[Weights], Estimate],
+    begin: Mapping[str, Any],
+    best: Candidate,
+    request: Request,
+) -> Candidate:
+    """Train the site's own model on with a small, constant learning rate, and stop early.
+
+    The best epoch counts; after :data:`PATIENCE` epochs without a better one the training ends.
+    """
+
+    def is_no_schedule(handler: Handler) -> bool:
+        return not isinstance(handler_owner(handler), LrScheduleHandler)
+
+    load_state(trainer, begin)
+    for epoch in range(1, int(request.context["adapt_epochs"]) + 1):
+        for group in trainer.optimizer.param_groups:
+            group["lr"] = request.context["adapt_rate"]
+        trainer.state.max_epochs = trainer.state.epoch + 1
+        seed = seed_of(request.seed, "adapt", epoch)
+        with only_handlers(trainer, is_no_schedule), one_round(trainer, seed, []):
+            trainer.run()
+        weights = state_of(trainer)["local"]
+        gain = gain_of(weights)
+        if gain.value > best.gain.value:
+            best = Candidate(weights, gain, epoch)
+        if epoch - best.epochs >= PATIENCE:
+            break
+    return best

@@ -6,11 +6,6 @@ from .checks import overview as overview
 from .datalist import listed_datalist as listed_datalist
 from .datalist import site_datalist as site_datalist
 from .datalist import split_cases as split_cases
-from .fundus import NormaliseFieldd as NormaliseFieldd
-from .fundus import OneViewd as OneViewd
-from .fundus import RandDiscCropd as RandDiscCropd
-from .fundus import SmoothResized as SmoothResized
-from .fundus import normalise_field as normalise_field
 from .layouts import find_cases as find_cases
 from .layouts import site_folders as site_folders
 from .layouts import sites_at as sites_at
@@ -27,9 +22,14 @@ from .retina import write_clinics as write_clinics
 from .transforms import KeepPartd as KeepPartd
 from .transforms import LabelStructuresd as LabelStructuresd
 from .transforms import NestStructuresd as NestStructuresd
+from .transforms import NormaliseFieldd as NormaliseFieldd
 from .transforms import OneChanneld as OneChanneld
+from .transforms import OneViewd as OneViewd
+from .transforms import RandDiscCropd as RandDiscCropd
 from .transforms import SampleSlicesd as SampleSlicesd
+from .transforms import SmoothResized as SmoothResized
 from .transforms import UntrackedCompose as UntrackedCompose
 from .transforms import grey_levels as grey_levels
 from .transforms import in_colours as in_colours
+from .transforms import normalise_field as normalise_field
 from .transforms import surest_part as surest_part

@@ -23,12 +23,37 @@ import numpy as np
 import torch
 from monai.transforms import CenterScaleCrop, Resize
 
-from monai_fairfl.data import image_files as files
-from monai_fairfl.data import layouts
 from monai_fairfl.data.datalist import site_datalist, values_of
-from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.data.image_files import files_under, is_lossy
-from monai_fairfl.data.layouts import CaseFiles, Found, StrPath, Values, few
+from monai_fairfl.data.image_files import (
+    WORKERS,
+    WRITE_AGAIN,
+    count_of_files,
+    files_under,
+    forms_fault,
+    grey,
+    is_lossy,
+    is_nifti,
+    is_oriented,
+    largest_shift,
+    read_picture,
+    read_volume,
+    sort_files,
+)
+from monai_fairfl.data.layouts import (
+    CONVERT_DICOM,
+    FILES,
+    PARTS,
+    CaseFiles,
+    Found,
+    StrPath,
+    Values,
+    all_named,
+    described_labels,
+    few,
+    name_and_folder,
+    recognise,
+)
+from monai_fairfl.data.transforms import is_pair
 from monai_fairfl.errors import DataError, DataWarning, FairFLError
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.tables import text_of_table
@@ -139,7 +164,7 @@ class Summary(dict[str, Any]):
     def __init__(
         self, site: StrPath, found: Found, values: Values, cases: Sequence[CaseFacts]
     ) -> None:
-        name, self.folder = layouts.name_and_folder(site)
+        name, self.folder = name_and_folder(site)
         self.sound, self.refused = cases, dict[str, str]()
         self.problems, self.notes = list(found.problems), list[str]()
         labels = sorted({label for case in cases for label in case.label.labels})
@@ -167,7 +192,7 @@ def facts_of(
     Raises:
         DataError: what is wrong with it.
     """
-    read = _volume if files.is_nifti(path) else _picture
+    read = _volume if is_nifti(path) else _picture
     facts, pixels = read(path, is_label)
     if not is_label:
         first = pixels[(0,) * len(facts.shape)]
@@ -203,19 +228,19 @@ def facts_of(
 
 def _volume(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
     """Facts of a volume, and its voxels as a training reads them."""
-    nifti, read = files.read_volume(path, most_axes=3 if is_label else 4)
-    if fault := files.forms_fault(nifti):
+    nifti, read = read_volume(path, most_axes=3 if is_label else 4)
+    if fault := forms_fault(nifti):
         raise DataError(f"{path} {fault}")
     channels = (*read.shape, 1)[3]
     # Adding 0 makes one zero of -0 and 0.
-    digest, is_oriented = _digest(read + 0), files.is_oriented(nifti)
-    return FileFacts(path, read.shape[:3], channels, digest, nifti.affine, is_oriented), read
+    digest = _digest(read + 0)
+    return FileFacts(path, read.shape[:3], channels, digest, nifti.affine, is_oriented(nifti)), read
 
 
 def _picture(path: str, is_label: bool) -> tuple[FileFacts, np.ndarray]:
     """Facts of a picture, and its pixels; of one without colours, its grey levels."""
-    pixels = files.read_picture(path)
-    levels = files.grey(pixels)
+    pixels = read_picture(path)
+    levels = grey(pixels)
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if is_label and levels is None:
         colours = len(np.unique(pixels.reshape(-1, channels), axis=0))
@@ -244,7 +269,7 @@ def _fault_of_place(image: Any, label: Any) -> str:
         turn = nib.orientations.ornt_transform(*orders)
         shape = tuple(np.array(shape)[turn[:, 0].argsort()].tolist())
         place = label.affine @ nib.orientations.inv_ornt_aff(turn, label.shape)
-        shift = files.largest_shift(image.affine, place, shape, AFFINE_TOLERANCE)
+        shift = largest_shift(image.affine, place, shape, AFFINE_TOLERANCE)
     if shape != image.shape:
         return f"has shape {label.shape} but its image {image.shape}"
     return f"lies up to {shift:.3g} mm from its image, by their affines" if shift else ""
@@ -321,7 +346,7 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
     if unoriented := [facts.path for facts in (*images, *labels) if not facts.is_oriented]:
         # What nibabel assumes (NIfTI-1, method 1).
         assumed = f"store no orientation ({few(unoriented)}), taken for LAS: left, front, head"
-        yield f"{len(unoriented)} volume(s) {assumed}; if that is wrong, {files.WRITE_AGAIN}"
+        yield f"{len(unoriented)} volume(s) {assumed}; if that is wrong, {WRITE_AGAIN}"
     if cut := sorted((label.seen, label.path) for label in labels if label.seen < LEAST_SEEN):
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
         fix = "set field_of_view to 1, or crop the volumes around the organ"
@@ -393,16 +418,16 @@ def check_cases(
     ('saml', 2, [0, 1])
     """
     if cases is None:
-        found = layouts.recognise(site_dir)
+        found = recognise(site_dir)
     else:
-        found = Found("data list", cases, labels=layouts.described_labels(site_dir))
+        found = Found("data list", cases, labels=described_labels(site_dir))
     known = values_of(structures, found, values, site_dir)
     organs = {name: bounds for name, bounds in found.labels.items() if name != BACKGROUND}
 
     def look(case: CaseFiles) -> CaseFacts | str:
         facts = []
         try:
-            for name in layouts.FILES:
+            for name in FILES:
                 path = os.path.abspath(case[name])
                 version = os.path.exists(path) and (os.path.getctime(path), os.path.getsize(path))
                 facts.append(facts_of(path, name == "label", field_of_view, tuple(size), version))
@@ -420,23 +445,24 @@ def check_cases(
         digest = hashlib.sha256(f"{image.digest} {label.digest} {place}".encode()).hexdigest()
         return CaseFacts(image, label, of_case, is_labelled, digest)
 
-    with ThreadPoolExecutor(files.WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         looks = list(pool.map(look, found.cases))
     summary = Summary(site_dir, found, known, [one for one in looks if not isinstance(one, str)])
     for case, fault in zip(found.cases, looks):
         if isinstance(fault, str):
             summary.problems.append(fault)
-            summary.refused |= {os.path.abspath(case[name]): fault for name in layouts.FILES}
+            summary.refused |= {os.path.abspath(case[name]): fault for name in FILES}
     notes = [*_notes_on_cases(summary.sound, bool(structures) and stereo is None, field_of_view)]
     empty = [case.label.path for case in summary.sound if not case.is_labelled]
     if cases is None and empty and len(empty) == len(looks):
-        fault = f"all {len(empty)} labels are empty; export the right ones"
-        summary.problems.append(f"{site_dir}: {fault}")
+        summary.problems.append(
+            f"{site_dir}: all {len(empty)} labels are empty; export the right ones"
+        )
     if empty:
         notes.append(f"{len(empty)} label(s) are empty, and kept ({few(empty)})")
     summary.notes += [f"{site_dir}: {note}" for note in notes]
     if must and summary.problems:
-        first = layouts.all_named(summary.problems, 3, separator="\n- ")
+        first = all_named(summary.problems, 3, separator="\n- ")
         raise DataError(f"{site_dir}: {len(summary.problems)} problem(s)\n- {first}")
     if must:
         for note in [*summary.notes, *notes_on_sites({summary["site"]: summary})]:
@@ -471,8 +497,10 @@ def notes_on_sites(sites: Mapping[str, Summary]) -> list[str]:
     notes = [f"an image occurs {len(each)} times, {', '.join(each)}. Keep one." for each in copied]
     if max(map(len, labels.values()), default=0) > 1:
         listed = [f"{site} has {few(_named(sites[site], labels[site]))}" for site in labels]
-        fix = "the prostate bundle takes all above 0 for the gland: set what is none to 0"
-        notes.append(f"masks have several labels: {'; '.join(listed)}; {fix}")
+        notes.append(
+            f"masks have several labels: {'; '.join(listed)}; the prostate bundle takes all above "
+            "0 for the gland: set what is none to 0"
+        )
     return notes
 
 
@@ -482,10 +510,10 @@ def _named(summary: Mapping[str, Any], labels: Sequence[int]) -> list[str]:
     >>> _named({"names": {"disc": [1, 2], "cup": [2, 2]}}, [2, 3])
     ['2 (disc, cup)', '3']
     """
+    known = [item for item in summary["names"].items() if item[0] != BACKGROUND]
     found = []
     for label in labels:
-        within = [name for name, (low, high) in summary["names"].items() if low <= label <= high]
-        names = [name for name in within if name != BACKGROUND]
+        names = [name for name, (low, high) in known if low <= label <= high]
         found.append(f"{label} ({', '.join(names)})" if names else str(label))
     return found
 
@@ -552,7 +580,7 @@ def overview(
     text = [as_table(summaries), ""]
     text += [f"note: {note}" for note in notes]
     text += [f"refused: {refused}"] if refused else []
-    text += [f"{found} that would stop a training", files.count_of_files(counts)]
+    text += [f"{found} that would stop a training", count_of_files(counts)]
     data = {"sites": summaries, "warnings": notes, "problems": problems, "files": counts}
     return data, "\n".join(text)
 
@@ -563,8 +591,10 @@ def notes_on_parts(summary: Summary, parts: Mapping[str, Sequence[CaseFiles]]) -
     notes = []
     for part, cases in parts.items():
         if cases and labelled.isdisjoint(os.path.abspath(case["label"]) for case in cases):
-            fault = f"site {summary['site']!r}: all labels of its {part} cases are empty"
-            notes.append(f"{fault}; split by another seed, or a list by hand")
+            notes.append(
+                f"site {summary['site']!r}: all labels of its {part} cases are empty; split by "
+                "another seed, or a list by hand"
+            )
     return notes
 
 
@@ -590,8 +620,8 @@ def sorted_out(roots: Iterable[Path], summaries: Iterable[Summary]) -> dict[str,
     found = {os.path.abspath(path) for root in roots for path in files_under(root, errors.append)}
     closed = {os.path.abspath(error.filename) for error in errors}
     reasons |= dict.fromkeys(closed, "this account may not read it; change the permissions")
-    otherwise = f"it belongs to no case of a site; convert DICOM {layouts.CONVERT_DICOM}"
-    return files.sort_files(found | closed, used, reasons, otherwise)
+    otherwise = f"it belongs to no case of a site; convert DICOM {CONVERT_DICOM}"
+    return sort_files(found | closed, used, reasons, otherwise)
 
 
 TITLES = ("Site", "Layout", "Cases", "Size", "Spacing, mm", "Labels", "Split")
@@ -606,9 +636,9 @@ def as_table(summaries: Mapping[str, Summary]) -> str:
         spacings = [nib.affines.voxel_sizes(affine).round(4).tolist() for affine in affines]
         row = [site, summary["layout"], str(summary["num_cases"])]
         row += [_range([image.shape for image in images]), _range(spacings)]
-        lines = [layouts.all_named(_named(summary, summary["labels"]), 8, ", ")]
+        lines = [all_named(_named(summary, summary["labels"]), 8, ", ")]
         lines += [f"{name} {low}-{high}" for name, (low, high) in summary["values"].items()]
-        sizes = "/".join(str(summary[part]) for part in layouts.PARTS if part in summary)
+        sizes = "/".join(str(summary[part]) for part in PARTS if part in summary)
         rows.append([*row, "\n".join(lines), sizes or "–"])
     return text_of_table(TITLES, rows)
 

@@ -14,16 +14,29 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
 
-from monai_fairfl.data import layouts
 from monai_fairfl.data.image_files import is_lossy
-from monai_fairfl.data.layouts import BY_IMAGE, FILES, PARTS, CaseFiles, Found, StrPath, Values, few
+from monai_fairfl.data.layouts import (
+    BY_IMAGE,
+    FILES,
+    PARTS,
+    CaseFiles,
+    Found,
+    StrPath,
+    Values,
+    all_cases,
+    all_named,
+    few,
+    missing_files,
+    name_and_folder,
+    recognise,
+)
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -89,15 +102,15 @@ def site_datalist(
     is_new = file is None or not Path(file).exists()
     if found is None:
         # The files of a list made by hand may be in no layout. Of other lists the check reports it.
-        found = layouts.recognise(dataset_dir, must=is_new)
+        found = recognise(dataset_dir, must=is_new)
     if is_new and found.problems:
-        raise DataError(layouts.all_named(found.problems))
+        raise DataError(all_named(found.problems))
     bound = inspect.signature(split_cases).bind([], **split)
     bound.apply_defaults()
     # A list, as it is when a data list is read.
     record = bound.kwargs | {"fractions": list(bound.kwargs["fractions"])}
     del record["patients"]
-    folder = layouts.name_and_folder(dataset_dir)[1]
+    folder = name_and_folder(dataset_dir)[1]
     known = values_of(structures, found, values, dataset_dir)
     source = dataset_dir
     stored: dict[str, Any] = {}
@@ -113,12 +126,16 @@ def site_datalist(
         source = Path(str(file))
         parts, stored = _read(source, folder)
         if stored and stored != record:
-            fault = f"{file} was made with {stored}, not with {record}"
-            raise DataError(f"{fault}. Give these arguments again, or delete it to split anew.")
-        if missing := layouts.missing_files(layouts.all_cases(parts)):
-            fault = f"{file} lists {len(missing)} missing file(s): {few(missing)}"
-            raise DataError(f"{fault}. Check dataset_dir, or delete the list to have it rebuilt.")
-        listed = {case["image"] for case in layouts.all_cases(parts)}
+            raise DataError(
+                f"{file} was made with {stored}, not with {record}. Give these arguments again, or "
+                "delete it to split anew."
+            )
+        if missing := missing_files(all_cases(parts)):
+            raise DataError(
+                f"{file} lists {len(missing)} missing file(s): {few(missing)}. Check dataset_dir, "
+                "or delete the list to have it rebuilt."
+            )
+        listed = {case["image"] for case in all_cases(parts)}
         new = [case["image"] for case in found.cases if case["image"] not in listed]
         # A list made by hand may leave cases out on purpose.
         if new and stored:
@@ -132,10 +149,12 @@ def site_datalist(
     if found.parts or not is_new:
         warn_of_shared(parts, found.patients, source)
     # Each case has the values of its structures.
-    for case in layouts.all_cases(parts) if known else ():
+    for case in all_cases(parts) if known else ():
         if (values or stored) and case.get("values", known) != known:
-            fault = f"{source} has the values {case['values']} for {case['label']}"
-            raise DataError(f"{fault}, which are {known} now. Delete the list to have it rebuilt")
+            raise DataError(
+                f"{source} has the values {case['values']} for {case['label']}, which are {known} "
+                "now. Delete the list to have it rebuilt"
+            )
         case.setdefault("values", known)
     if file is not None and is_new:
         write_datalist(Path(file), folder, parts, record)
@@ -146,12 +165,9 @@ def site_datalist(
 
 
 def listed_datalist(
-    training: Sequence[Mapping[str, Any]],
-    validation: Sequence[Mapping[str, Any]],
-    by_position: bool,
+    lists: Sequence[Sequence[Mapping[str, Any]]],
     dataset_dir: StrPath,
     file: StrPath | None = None,
-    share: float = 0.2,
     **split: Any,
 ) -> Parts:
     """Make the data list of a site from the lists of a bundle, or read it from ``file``.
@@ -161,14 +177,10 @@ def listed_datalist(
     in one folder are of one patient, where there are three such folders or more.
 
     Args:
-        training: cases with the files ``image`` and ``label``, as the bundle lists them.
-        validation: cases, the same way.
-        by_position: the bundle splits one list by position, so all its cases are split again; else
-            its two lists stay, and the test cases are drawn from the training cases.
+        lists: of cases with the files ``image`` and ``label``, as the bundle lists them. All are
+            split again.
         dataset_dir: the site's folder.
         file: the list, as :func:`~monai_fairfl.data.site_datalist` reads and writes it.
-        share: of the cases outside a fold that validates, or of the training cases that become the
-            test cases that a split lacks.
         split: other arguments of :func:`~monai_fairfl.data.split_cases`.
 
     Returns:
@@ -183,36 +195,37 @@ def listed_datalist(
     >>> root = tempfile.mkdtemp()
     >>> _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=4)
     >>> cases = find_cases(f"{root}/alder")
-    >>> found = listed_datalist(cases[:-9], cases[-9:], True, f"{root}/alder")
+    >>> found = listed_datalist([cases[:-9], cases[-9:]], f"{root}/alder")
     >>> {part: len(members) for part, members in found.items()}
     {'training': 2, 'validation': 1, 'testing': 1}
     """
     folder = Path(os.path.abspath(dataset_dir))
-    parts: Parts = {"training": [], "validation": []}
-    for part, listed in zip(parts, (training, validation)):
-        try:
-            for item in listed:
-                case = {**item, **{name: os.path.abspath(item[name]) for name in FILES}}
-                if not layouts.missing_files([case]):
-                    parts[part].append(case)
-        except (TypeError, KeyError) as error:
-            fault = f"{folder}: the bundle's {part} list is not one of cases with image and label"
-            raise DataError(f"{fault}. Leave datalist out of the overlay") from error
-    cases = {case["image"]: case for case in layouts.all_cases(parts)}
+    cases: dict[str, CaseFiles] = {}
+    try:
+        for item in chain(*lists):
+            case = {**item, **{name: os.path.abspath(item[name]) for name in FILES}}
+            if not missing_files([case]):
+                cases[case["image"]] = case
+    except (TypeError, KeyError) as error:
+        raise DataError(
+            f"{folder}: the bundle's lists are not of cases with image and label. Leave datalist "
+            "out of the overlay"
+        ) from error
     if cases:
         patients = {image: os.path.dirname(image) for image in cases}
         # Of fewer folders, no split could hold the patients apart.
         if len({*patients.values()}) < 3:
             patients = {}
-        own_parts = None if by_position else parts
-        found = Found("data list", sorted(cases.values(), key=BY_IMAGE), own_parts, patients)
+        in_order = sorted(cases.values(), key=BY_IMAGE)
+        found = Found("data list", in_order, patients=patients)
     else:
         try:
-            found = layouts.recognise(folder)
+            found = recognise(folder)
         except DataError as error:
-            fault = f"{folder}: none of the cases of the bundle's lists is there"
-            raise DataError(f"{fault}. {error}") from error
-    return site_datalist(folder, file, found=found, validation=share, **split)
+            raise DataError(
+                f"{folder}: none of the cases of the bundle's lists is there. {error}"
+            ) from error
+    return site_datalist(folder, file, found=found, **split)
 
 
 # The file
@@ -270,8 +283,8 @@ def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -
     Raises:
         DataError: the file is no data list.
     """
-    content = _read(file, layouts.name_and_folder(dataset_dir)[1])[0]
-    return layouts.all_cases({part: content[part] for part in parts})
+    content = _read(file, name_and_folder(dataset_dir)[1])[0]
+    return all_cases({part: content[part] for part in parts})
 
 
 def settings_of_split(file: Path) -> dict[str, Any]:
@@ -336,13 +349,17 @@ def values_of(
             raise DataError(f"{site}: values name {name!r}. Use the names {list(structures)}.")
         whole = isinstance(bounds, (list, tuple)) and [*map(type, bounds)] == [int, int]
         if not whole or bounds[0] > bounds[1]:
-            fix = "Give [lowest, highest], such as [128, 255]"
-            raise DataError(f"{site}: values of {name!r} are {bounds!r}. {fix}.")
+            raise DataError(
+                f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], such as [128, "
+                "255]."
+            )
     for outer, inner in pairwise(name for name in structures if name in values):
         low, high = values[outer]
         if not low <= values[inner][0] <= values[inner][1] <= high:
-            fault = f"{site}: {outer} has the values {values[outer]}, {inner} {values[inner]}"
-            raise DataError(f"{fault}. Give {outer} those of both.")
+            raise DataError(
+                f"{site}: {outer} has the values {values[outer]}, {inner} {values[inner]}. Give "
+                f"{outer} those of both."
+            )
     return {name: list(bounds) for name, bounds in values.items()}
 
 
@@ -442,18 +459,21 @@ def complete_split(found: Found, split: Mapping[str, Any]) -> Parts:
     {'training': 8, 'validation': 2, 'testing': 1}
     """
     if split["folds"] is not None:
-        fault = f"folds={split['folds']} would undo its own split"
-        raise DataError(f"{fault}. Leave folds out, or list each fold by hand.")
-    own_parts = found.parts or {}
-    parts = {part: list(own_parts.get(part, ())) for part in PARTS}
+        raise DataError(
+            f"folds={split['folds']} would undo its own split. Leave folds out, or list each fold "
+            "by hand."
+        )
+    parts = {part: list((found.parts or {}).get(part, ())) for part in PARTS}
     for part in PARTS:
         if parts[part] or (part == "testing" and split["fractions"][2:] == [0]):
             continue
         groups = _by_patient(parts["training"], found.patients)
         validation = split["validation"]
         if len(groups) < 2 or not 0 < validation < 1:
-            fault = f"{len(groups)} training patient(s), validation={validation}: {part} is drawn"
-            raise DataError(f"{fault} of these. Give two patients, and a share such as 0.2.")
+            raise DataError(
+                f"{len(groups)} training patient(s), validation={validation}: {part} is drawn of "
+                "these. Give two patients, and a share such as 0.2."
+            )
         drawn, others = _draw(groups, validation, np.random.default_rng(split["seed"]))
         parts[part] = sorted(sum(drawn, []), key=BY_IMAGE)
         parts["training"] = sorted(sum(others, []), key=BY_IMAGE)
@@ -473,7 +493,7 @@ def warn_of_shared(parts: Parts, patients: Mapping[str, str], source: Path) -> N
                 shared.append(f"{patient} is in {part_of[patient]} and {part}")
             part_of[patient] = part
     if shared:
-        fault = f"{source}: a test sees who was trained: {layouts.all_named(shared, 5)}"
+        fault = f"{source}: a test sees who was trained: {all_named(shared, 5)}"
         warnings.warn(f"{fault}. Keep a patient in one part.", DataWarning, stacklevel=3)
 
 

@@ -198,7 +198,7 @@ def read_picture(path: str | Path) -> np.ndarray:
 
     Raises:
         DataError: the file is not there, cannot be read to its end, has several pages, or a fault,
-            see :func:`fault_of`.
+            see :func:`as_stored`.
     """
     try:
         with Image.open(path) as picture:
@@ -227,8 +227,10 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
         is_named_so, is_compressed = str(path).lower().endswith(".gz"), content[:2] == b"\x1f\x8b"
         if is_compressed > is_named_so or (is_named_so and content[344:347] == b"n+1"):
             ending = ".nii.gz" if is_compressed else ".nii"
-            fault = f"is {'' if is_compressed else 'not '}compressed, unlike its ending"
-            raise DataError(f"{path} {fault}; rename it to {ending}")
+            raise DataError(
+                f"{path} is {'' if is_compressed else 'not '}compressed, unlike its ending; rename "
+                f"it to {ending}"
+            )
         if is_named_so:
             content = gzip.decompress(content)
         sizes = (content[:4], content[3::-1])
@@ -261,8 +263,10 @@ def read_volume(path: str | Path, most_axes: int = 3) -> tuple[nib.Nifti1Image, 
         read = values.astype(np.float32)
     is_lost = ~np.isfinite(read)
     if is_lost.any():
-        fault = f"the value {values[is_lost][0]:.3g}, no finite number of 32 bits"
-        raise DataError(f"{path} has {fault}; scale the image, or mend it")
+        raise DataError(
+            f"{path} has the value {values[is_lost][0]:.3g}, no finite number of 32 bits; scale "
+            "the image, or mend it"
+        )
     return nifti, read
 
 
@@ -354,40 +358,32 @@ def largest_shift(
     return float(shifts[~is_allowed].max(initial=0.0))
 
 
-def fault_of(picture: Image.Image) -> str:
-    """Why the pixels of a picture are not what its viewers show, and the fix; empty when they are.
-
-    Args:
-        picture: opened, not loaded: Pillow turns a TIFF as it loads it, and forgets that it was
-            turned.
-
-    >>> fault_of(Image.new("CMYK", (2, 2)))
-    'has the colours CMYK, read in many ways; save it in grey or RGB'
-    """
-    if picture.mode not in MODES:
-        return f"has the colours {picture.mode}, read in many ways; save it in grey or RGB"
-    turn = picture.getexif().get(ExifTags.Base.Orientation, 1)
-    if turn in range(2, 9):
-        return f"is shown turned (EXIF orientation {turn}), but read as it lies; save it upright"
-    return ""
-
-
 def as_stored(picture: Image.Image) -> Image.Image:
-    """A picture whose values numpy takes as they are stored.
+    """A picture whose values numpy takes as they are stored, and viewers show.
 
     The check and the training both read through this function.
 
     Args:
-        picture: opened; palette images keep the numbers of their colours.
+        picture: opened, not loaded: Pillow turns a TIFF as it loads it, and forgets that it was
+            turned. Palette images keep the numbers of their colours.
 
     Raises:
-        DataError: the pixels are not what viewers show, see :func:`fault_of`.
+        DataError: the pixels are not what viewers show.
 
     >>> as_stored(Image.frombytes("I;16B", (1, 1), bytes([1, 0]))).getpixel((0, 0))
     256
     """
-    if fault := fault_of(picture):
-        raise DataError(f"{getattr(picture, 'filename', '') or 'a picture'} {fault}")
+    name = getattr(picture, "filename", "a picture")
+    if picture.mode not in MODES:
+        raise DataError(
+            f"{name} has the colours {picture.mode}, read in many ways; save it in grey or RGB"
+        )
+    turn = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    if turn in range(2, 9):
+        raise DataError(
+            f"{name} is shown turned (EXIF orientation {turn}), but read as it lies; save it "
+            "upright"
+        )
     # torch does not take big-endian bytes.
     return picture.convert("I") if picture.mode == "I;16B" else picture
 

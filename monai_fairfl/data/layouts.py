@@ -508,8 +508,10 @@ def site_folders(root: StrPath, must: bool = True) -> dict[str, Path]:
                 raise DataError(f"{lists[folder.name]} and {folder}: rename one of them")
             sites[folder.name] = folder
         elif any(kind_of_image(file) for file in files_under(folder)):
-            fault = "holds no site of docs/data.md directly, and is left out"
-            notes.append(f"{folder} {fault}: {_describe(folder)}")
+            notes.append(
+                f"{folder} holds no site of docs/data.md directly, and is left out: "
+                f"{_describe(folder)}"
+            )
     if must and not sites:
         fault = f"{root} has no site: none of its folders holds images with labels"
         if layout := recognise(root, must=False).layout:

@@ -15,8 +15,8 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
 from monai_fairfl.handlers import boards
 from monai_fairfl.handlers.training import Callbacks, Detachable
+from monai_fairfl.measurements import Probe, TrainingProbe
 from monai_fairfl.measurements.functions import SAM_RADIUS, Memory
-from monai_fairfl.measurements.probe import Probe, TrainingProbe
 from monai_fairfl.messages import MEASUREMENTS
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.tensors import on_cpu

@@ -2,6 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from .hospitals import as_text as as_text
-from .repeated import write_comparison as write_comparison
+from .write import write_comparison as write_comparison
 from .write import write_report as write_report
 from .write import write_report_if_possible as write_report_if_possible

@@ -13,7 +13,6 @@ import glob
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from monai_fairfl.strategies.registry import shipped
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.spreadsheets import read_csv_text
-from monai_fairfl.valuation.free_riders import FreeRiders, free_rider_history
+from monai_fairfl.valuation import FreeRiders, free_rider_history
 
 FACTOR = 5.0
 ROUNDS = 3
@@ -96,12 +95,13 @@ Case = dict[str, str]
 """A row of a site's table of cases."""
 
 
-@dataclass(frozen=True, eq=False)
 class Run:
     """One run directory, finished or not, whose ledger's chain holds.
 
     Args:
         path: its folder.
+
+    Attributes:
         name: of its strategy with the arguments that are not the defaults; unique in a report.
         head: SHA-256 of the ledger's last line.
         start: the ledger's opening record.
@@ -115,21 +115,34 @@ class Run:
         data: site -> what the check of its files found before the training, where that was done on
             this machine.
         full_run: of its bundle.
+
+    Raises:
+        FederationError: naming a line that is no record of this chain.
+        ConfigError: when its records are not those of a run, see :func:`read_records`, a valuation
+            is damaged, or ``settings.json`` is no JSON.
     """
 
-    path: Path
-    name: str
-    head: str
-    start: Mapping[str, Any]
-    rounds: Sequence[Mapping[str, Any]]
-    end: Mapping[str, Any] | None
-    config: Mapping[str, Any]
-    valuations: Sequence[Mapping[str, Any]]
-    split: Mapping[str, Any]
-    digests: Mapping[str, frozenset[str]]
-    schedule: Schedule
-    data: Mapping[str, Mapping[str, Any]]
-    full_run: FullRun | None
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        records, self.head = read_records_and_head(path)
+        self.start = records[0]
+        self.name = self.method
+        self.rounds = [record for record in records if record["kind"] == "round"]
+        self.end = next((record for record in records if record["kind"] == "end"), None)
+        self.valuations = read_valuations(path)
+        self.schedule = Schedule.read(path)
+        folder, self.config = path, recorded_config(path)
+        if not self.config:
+            # A comparison of several strategies has one settings.json beside their folders.
+            shared = recorded_config(path.resolve().parent)
+            if self.name in (shared.get("strategies") or ()):
+                folder, self.config = path.resolve().parent, shared
+        lists = folder / "datalists"
+        self.split = {file.stem: object_of_json(file.read_bytes()) for file in lists.glob("*.json")}
+        self.digests = read_digests(lists)
+        self.data = recorded_config(folder, DATA)
+        full_run = self.config.get("full_run")
+        self.full_run = FullRun(**full_run) if full_run else None
 
     @property
     def strategy(self) -> str:
@@ -338,18 +351,6 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def find_run(folder: str | Path) -> Path:
-    """The only run directory of a folder, see :func:`find_runs`.
-
-    Raises:
-        ConfigError: when there is none, or several, which are listed.
-    """
-    runs = find_runs([folder])
-    if len(runs) > 1:
-        raise _several_runs(folder, runs)
-    return runs[0]
-
-
 def _runs_of(folder: Path) -> list[Path]:
     """The run directory ``folder``, those directly in it, or one further down."""
     if not folder.is_dir():
@@ -368,12 +369,8 @@ def _runs_of(folder: Path) -> list[Path]:
     if not runs:
         raise ConfigError(f"{folder} holds no run: there is no ledger.jsonl")
     if len({run.parent for run in runs}) > 1:
-        raise _several_runs(folder, runs)
+        raise ConfigError(f"{folder} holds several runs: name one of them, such as {runs[0]}")
     return runs
-
-
-def _several_runs(folder: str | Path, runs: Sequence[Path]) -> ConfigError:
-    return ConfigError(f"{folder} holds several runs: name one of them, such as {runs[0]}")
 
 
 # ---- reading a run
@@ -387,49 +384,13 @@ def load_runs(folders: Sequence[str | Path]) -> list[Run]:
     Args:
         folders: of the runs.
     """
-    runs = [read_run(path) for path in find_runs(folders)]
+    runs = [Run(path) for path in find_runs(folders)]
     counts = Counter(run.name for run in runs)
     paths = distinct_names([str(run.path.resolve()) for run in runs])
-    for number, (run, path) in enumerate(zip(runs, paths)):
+    for run, path in zip(runs, paths):
         if counts[run.name] > 1:
-            runs[number] = replace(run, name=f"{run.name} ({path})")
+            run.name = f"{run.name} ({path})"
     return sorted(runs, key=lambda run: not run.is_standalone)
-
-
-def read_run(path: str | Path) -> Run:
-    """One run directory, its ledger's chain verified.
-
-    Raises:
-        FederationError: when the ledger's chain is broken.
-        ConfigError: when its records are not those of a run, see :func:`read_records`, a valuation
-            is damaged, or ``full_run`` in ``settings.json`` is wrong.
-    """
-    path = Path(path)
-    records, head = read_records_and_head(path)
-    start = records[0]
-    name = str(start.get("name", start["strategy"]))
-    folder, config = path, recorded_config(path)
-    if not config:
-        # A comparison of several strategies has one settings.json beside their folders.
-        shared = recorded_config(path.resolve().parent)
-        if name in (shared.get("strategies") or ()):
-            folder, config = path.resolve().parent, shared
-    full_run = config.get("full_run")
-    return Run(
-        path=path,
-        name=name,
-        head=head,
-        start=start,
-        rounds=[record for record in records if record["kind"] == "round"],
-        end=next((record for record in records if record["kind"] == "end"), None),
-        config=config,
-        valuations=read_valuations(path),
-        split={f.stem: object_of_json(f.read_bytes()) for f in folder.glob("datalists/*.json")},
-        digests=read_digests(folder / "datalists"),
-        schedule=Schedule.read(path),
-        data=recorded_config(folder, DATA),
-        full_run=FullRun(**full_run) if full_run else None,
-    )
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:

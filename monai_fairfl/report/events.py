@@ -87,8 +87,10 @@ def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> 
         }
         differing = [name for name, found in facts.items() if any(v != found[0] for v in found)]
         if differing := differing + different_settings(of_group):
-            what = f"differ in {', '.join(differing)}: compare their scores with care"
-            lines.append(f"{names_of(of_group)} {what}")
+            lines.append(
+                f"{names_of(of_group)} differ in {', '.join(differing)}: compare their scores with "
+                "care"
+            )
     runs = [run for entry in entries for run in entry.runs]
     labels: dict[str, set[str]] = {}
     for run in runs:

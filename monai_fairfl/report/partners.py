@@ -45,8 +45,10 @@ def partners_of(runs: Sequence[Run], warnings: list[str]) -> list[list[Run]]:
         facts = [_facts(run) for run in group]
         gaps = [fact for fact in facts[0] if not all(of_run[fact] for of_run in facts)]
         if len(group) > 1 and gaps:
-            what = f"whether they have the same {' and '.join(gaps)} is not recorded"
-            warnings.append(f"{names_of(group)} are compared, but {what}")
+            warnings.append(
+                f"{names_of(group)} are compared, but whether they have the same "
+                f"{' and '.join(gaps)} is not recorded"
+            )
     for group in groups[1:]:
         different = {fact for a in group for b in groups[0] for fact in differences(a, b)}
         warnings.append(

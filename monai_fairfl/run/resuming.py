@@ -29,7 +29,7 @@ FOR_TRAIN = "(--out for monai-fairfl train)"
 PLAIN = ("bundle", "config", "local_epochs", "amp")
 """Settings of the training that are one value for all sites."""
 
-SCORING = ("evaluate.json", "federated_evaluate.json")
+SCORING = ("configs/evaluate.json", "configs/federated_evaluate.json")
 """Files of a bundle that say how its test cases are scored."""
 
 DATA = "data.json"
@@ -306,10 +306,8 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     found |= config.get("overrides") or {}
     digests = config.get("files") or {}
     for file in [*config_files(config), *SCORING]:
-        # A file that lies elsewhere than in the bundle's folder has its path for a name.
-        name = file if file in digests else Path(file).name
-        if name in digests:
-            found[name] = digests[name]
+        if file in digests:
+            found[file] = digests[file]
     for site, own in (config.get("sites") or {}).items():
         found |= {f"{name} of {site}": value for name, value in own.items()}
     return found

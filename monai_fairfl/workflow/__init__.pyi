@@ -17,9 +17,7 @@ from .inputs import find_images as find_images
 from .inputs import find_photographs as find_photographs
 from .recipes import ModelValues as ModelValues
 from .recipes import check_data as check_data
-from .recipes import join_processes as join_processes
 from .recipes import network_of as network_of
 from .recipes import placed_network as placed_network
-from .recipes import require_case_per_process as require_case_per_process
 from .recipes import require_model as require_model
 from .recipes import training_recipe as training_recipe

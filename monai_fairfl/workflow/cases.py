@@ -33,9 +33,9 @@ from skimage.segmentation import find_boundaries
 from skimage.util import montage
 
 from monai_fairfl import __version__
+from monai_fairfl.data import in_colours
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.layouts import few
-from monai_fairfl.data.transforms import in_colours
 from monai_fairfl.errors import DataError, in_words
 from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically

@@ -14,11 +14,9 @@ from monai.bundle import ConfigParser
 from monai.data import save_net_with_metadata
 from monai.utils import optional_import
 
-from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.configuration import INFERENCE, METADATA, input_shape
+from monai_fairfl.bundle.configuration import INFERENCE, METADATA, input_shape, read_keys
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.model_files import recipe as model_file
-from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.model_files.recipe import ModelRecipe, network_for, save_model_file, state_of_file
 from monai_fairfl.workflow.recipes import ModelValues, overlay_of
 
 ONNX_KEY = "monai_fairfl.recipe"
@@ -60,13 +58,13 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         raise ConfigError(f"{model} has no recipe: export the file that the training wrote")
     # The weights would also fit a network with another activation.
     used.require(recipe.values)
-    config = ConfigParser(configuration.read_keys(root / INFERENCE, must=True))
+    config = ConfigParser(read_keys(root / INFERENCE, must=True))
     config.update(overlay_of(recipe, root, config))
     parser = ConfigParser({**config.get(), "bundle_root": str(root), "ckpt_path": str(model)})
     # A constructor may raise anything, and so may load_state_dict.
     try:
-        weights = model_file.state_of_file(model)
-        network = model_file.network_for(parser.get_parsed_content("network_def"), weights).eval()
+        weights = state_of_file(model)
+        network = network_for(parser.get_parsed_content("network_def"), weights).eval()
         network.load_state_dict(dict(weights))
     except Exception as error:
         raise ConfigError(f"{model} is not a model of {root}: {in_words(error)}") from error
@@ -110,7 +108,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         shutil.copy(root / "LICENSE", out)
     (out / INFERENCE).write_text(inference + "\n")
     (out / METADATA).write_text(json.dumps(metadata, indent=4, ensure_ascii=False) + "\n")
-    model_file.save_model_file(out / "models" / "model.pt", weights, recipe)
+    save_model_file(out / "models" / "model.pt", weights, recipe)
     return recipe
 
 
@@ -129,7 +127,7 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     Raises:
         ConfigError: when the bundle has no metadata, or they lack that shape.
     """
-    metadata = configuration.read_keys(bundle_root / METADATA)
+    metadata = read_keys(bundle_root / METADATA)
     seen = input_shape(bundle_root, parser)[1]  # refuses metadata without it
     image = metadata["network_data_format"]["inputs"]["image"]
     inferer = parser.get_parsed_content("inferer", default=None)

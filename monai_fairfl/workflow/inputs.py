@@ -27,8 +27,8 @@ from PIL import Image
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data import image_files
-from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import few
+from monai_fairfl.data.transforms import is_pair
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.workflow.cases import Case, Cases, frames_of
 
@@ -243,23 +243,22 @@ def _check_photograph(case: Case, stereo: bool | None) -> None:
         DataError: why it cannot be outlined.
     """
     with Image.open(case.image) as image:
-        if fault := image_files.fault_of(image):
-            raise DataError(f"it {fault}")
+        image_files.as_stored(image)
         frames = getattr(image, "n_frames", 1)
-        if frames > 1 or not in_colour(np.asarray(image.convert("RGB"))):
+        if frames > 1 or not in_colour(image):
             raise DataError(f"{frames} picture(s), or no colour; export one photograph of 8 bits")
         is_wide = is_pair(*image.size)
     if stereo is None and is_wide:
         case.note("used is the left half, as of a stereo pair; for single views --stereo False")
 
 
-def in_colour(pixels: np.ndarray) -> bool:
-    """Return whether a picture, (height, width, 3) of 8 bits, is more than grey.
+def in_colour(picture: Image.Image) -> bool:
+    """Return whether a picture is more than grey.
 
-    >>> in_colour(np.full((4, 4, 3), 90, np.uint8))
+    >>> in_colour(Image.new("L", (4, 4), 90))
     False
     """
-    return bool(np.ptp(pixels, axis=2).max() >= LEAST_COLOUR)
+    return bool(np.ptp(np.asarray(picture.convert("RGB")), axis=2).max() >= LEAST_COLOUR)
 
 
 # ---- DICOM series

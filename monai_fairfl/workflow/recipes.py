@@ -1,42 +1,42 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a bundle's configurations call: of the model's recipe, the data, the network, processes.
+"""What a bundle's configurations call: of the model's recipe, the data, the network.
 
 How a model was trained is recorded where it is trained, and compared and used where it is used:
 ``train.json`` calls :func:`training_recipe`, and ``inference.json`` and ``evaluate.json`` have the
 values of a :class:`ModelValues`.
-
-In several processes, each with a GPU of its own, which ``torchrun`` starts and ``multi_gpu_*.json``
-joins, each process trains on its share of the images, and PyTorch averages the gradients.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import os
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import ignite.distributed as idist
 import torch
 from monai.bundle import ConfigParser
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.utils import ensure_tuple
 from torch import nn
 
-from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.configuration import TRAIN, calling, read_configs
+from monai_fairfl.bundle.configuration import (
+    METADATA,
+    TRAIN,
+    calling,
+    errors_in_one_line,
+    read_configs,
+    read_keys,
+    require_same_bundle,
+)
 from monai_fairfl.data import check_cases
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.model_files import recipe as model_file
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.parts import OF_FILES, refused_in
-from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.model_files.recipe import ModelRecipe, network_for, read_recipe, state_of_file
 from monai_fairfl.utils.files import write_atomically
 
 DESCRIPTION = "_desc_"
@@ -49,13 +49,11 @@ FREE = ("mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device"
 NOT_GIVEN = ...
 """Stands for a value that neither the model nor the user gave; ``require`` reports it."""
 
-logger = logging.getLogger(__name__)
-
 
 # ---- the recipe of a training
 
 
-@configuration.errors_in_one_line()
+@errors_in_one_line()
 def training_recipe(
     bundle_root: str | Path,
     values: Mapping[str, Any],
@@ -85,12 +83,13 @@ def training_recipe(
     ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root).absolute()
-    metadata = configuration.read_keys(root / configuration.METADATA)
+    metadata = read_keys(root / METADATA)
     try:
         plain = json.loads(json.dumps(dict(values), allow_nan=False))
     except (TypeError, ValueError) as error:
-        fix = "give finite numbers, texts, or lists of these"
-        raise ConfigError(f"{values} are no recipe's ({error}): {fix}") from error
+        raise ConfigError(
+            f"{values} are no recipe's ({error}): give finite numbers, texts, or lists of these"
+        ) from error
     running, config_files = calling()
     parser = running or ConfigParser({})
     files = {}
@@ -298,15 +297,15 @@ class ModelValues:
         self.values: dict[str, Any] = {}
         self.recipe: ModelRecipe | None = None
         if self.path.is_file() and not _loader_is_disabled(calling()[0]):
-            with configuration.errors_in_one_line():
-                self.recipe = model_file.read_recipe(self.path)
+            with errors_in_one_line():
+                self.recipe = read_recipe(self.path)
             self.known = self.recipe.values if self.recipe else {}
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it."""
         return self.known.get(key, NOT_GIVEN)
 
-    @configuration.errors_in_one_line()
+    @errors_in_one_line()
     def require(self, values: Mapping[str, Any]) -> None:
         """Go on only with the values of the model's training.
 
@@ -325,7 +324,7 @@ class ModelValues:
         model, root = self.path.name, self.bundle_root
         recipe = self.recipe or ModelRecipe("", "", {})
         if self.recipe is not None:
-            configuration.require_same_bundle(model, recipe, root)
+            require_same_bundle(model, recipe, root)
         if missing := [key for key, value in values.items() if value is NOT_GIVEN]:
             defaults = " ".join(f'--{key} "{self.defaults.get(key)}"' for key in missing)
             raise ConfigError(
@@ -395,7 +394,7 @@ def _loader_is_disabled(parser: ConfigParser | None) -> bool:
     return False
 
 
-# ---- the data, the network, the model's file, processes
+# ---- the data, the network, the model's file
 
 
 def check_data(
@@ -427,7 +426,7 @@ def check_data(
     monai_fairfl.errors.DataError: ...alder: 1 problem(s)
     - ...: Case00 has 1 image(s) and 0 mask(s)...
     """
-    with configuration.errors_in_one_line():
+    with errors_in_one_line():
         check_cases(dataset_dir, cases=cases, **of_check)
 
 
@@ -445,7 +444,7 @@ def network_of(
     Linear(in_features=1, out_features=2, bias=True)
     """
     with suppress(ConfigError):  # of a file that is missing or damaged, which require_model names
-        network_def = model_file.network_for(network_def, model_file.state_of_file(ckpt_path))
+        network_def = network_for(network_def, state_of_file(ckpt_path))
     return network_def.to(device)
 
 
@@ -471,11 +470,11 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
         ...
     monai_fairfl.errors.ConfigError: ...is of another network, which differs in ('bias', (4,)): ...
     """
-    with configuration.errors_in_one_line():
+    with errors_in_one_line():
         if not Path(ckpt_path).is_file():
             raise ConfigError(f"no model at {ckpt_path}: train first, or name one with --ckpt_path")
         shapes = []
-        for state in (model_file.state_of_file(ckpt_path), network.state_dict()):
+        for state in (state_of_file(ckpt_path), network.state_dict()):
             shapes.append({(name, tuple(tensor.shape)) for name, tensor in state.items()})
         if differing := sorted(shapes[0] ^ shapes[1]):
             raise ConfigError(
@@ -508,47 +507,3 @@ def placed_network(
         # In place: a compiled copy would give the weights other names.
         network.compile()
     return network
-
-
-def join_processes() -> None:
-    """Join the processes that ``torchrun`` started: with NCCL on GPUs, with Gloo where none is.
-
-    Afterwards ``ignite.distributed`` knows the rank of this process and its device.
-
-    Raises:
-        ConfigError: when ``torchrun`` did not start this process.
-
-    >>> join_processes()  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: multi_gpu_*.json need a process for each GPU: start with...
-    """
-    if "LOCAL_RANK" not in os.environ:
-        with_it = "torchrun --standalone --nproc_per_node=GPUS -m monai.bundle run ..."
-        raise ConfigError(f"multi_gpu_*.json need a process for each GPU: start with '{with_it}'")
-    if torch.distributed.is_initialized():
-        # Here and not with the first handler: not every rank has every handler, and ranks that do
-        # not join together wait for each other forever.
-        idist.sync()
-        return
-    idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
-
-
-def require_case_per_process(**parts: Sized) -> None:
-    """Refuse more processes than cases: MONAI's metrics wait forever for one that has none.
-
-    Args:
-        parts: name of a part of the data -> its cases.
-
-    Raises:
-        DataError: when a part has fewer cases than there are processes.
-
-    >>> require_case_per_process(training=["a.nii.gz"])
-    """
-    processes = idist.get_world_size()
-    for part, cases in parts.items():
-        if len(cases) < processes:
-            most = max(len(cases), 1)
-            raise DataError(
-                f"{len(cases)} {part} case(s): start with --nproc_per_node={most} or less"
-            )

@@ -120,7 +120,7 @@ def test_a_bundle_that_cannot_train_is_found_by_a_trial_of_two_sites(
     # Lists that are not of images and labels.
     other = write_foreign_bundle(tmp_path / "other", "dynunet")
     change(other, train__dataset__data="$[{'image': [i, i], 'label': i} for i in @images]")
-    assert "training list" in adopt(other, "--data", data, code=2)["error"]
+    assert "bundle's lists" in adopt(other, "--data", data, code=2)["error"]
     # A loss of one output, for a network that gives two.
     change(bundle, loss="@outputs_loss")
     assert adopt(bundle, "--data", data, code=2)["error"]

@@ -1,28 +1,23 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of both bundles by ``python -m monai.bundle``, in two processes, and as the zoo runs them.
+"""Copies of both bundles by ``python -m monai.bundle``, and as the zoo runs them.
 
-What the model zoo's own program checks is checked in ``test_files.py``. Two processes are what the
-``docs/README.md`` of a bundle starts with ``torchrun``.
+What the model zoo's own program checks is checked in ``test_files.py``.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
-from helpers.shipped_bundles import EVALUATE, Bundle
+from helpers.shipped_bundles import Bundle
 
 from monai_fairfl import read_ledger
-from monai_fairfl.data import find_cases
 
 UNIT_TESTS = CHECKOUT / "tests" / "bundles" / "unit_tests"
 
@@ -91,65 +86,6 @@ def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
         assert {"mean", "disc", "cup"} in scored.values()
         for record in rounds:
             assert record["details"]["class_value"][bundle.partial]["1"] is None
-
-
-# --- two processes
-
-
-def run_two(names: tuple[str, ...], bundle: Bundle, data: Path, out: Path, **values: Any) -> None:
-    """Run a workflow in two processes that find each other as torchrun's do."""
-    given = {"bundle_root": bundle.root, "dataset_dir": data, "ckpt_dir": out}
-    given["output_dir"] = out / "eval"
-    words = ["-W", "ignore", "-m", "monai.bundle", "run"]
-    words += ["--config_file", json.dumps(bundle.files(*names))]
-    for key, value in {**given, **values}.items():
-        words += [f"--{key}", str(value) if isinstance(value, Path) else json.dumps(value)]
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    started = {}
-    for rank in ("0", "1"):
-        log = out.parent / f"{out.name}_{rank}.log"
-        each = {"RANK": rank, "LOCAL_RANK": rank, **group}
-        started[log] = warm_python.start(words, CHECKOUT, log, log, **each)
-    for log, process in started.items():
-        process.join(240)
-        if process.exitcode is None:
-            process.kill()
-        assert process.exitcode == 0, log.read_text()[-3000:]
-
-
-def dice_by_case(folder: Path) -> dict[str, list[float]]:
-    found = {}
-    with open(folder / "val_mean_dice_raw.csv") as file:
-        for row in csv.DictReader(file):
-            case = Path(row.pop("filename")).name
-            assert case not in found
-            found[case] = [float(value) for value in row.values()]
-    return found
-
-
-def test_two_processes_evaluate_each_case_once_as_one_process_does(
-    bundle: Bundle, site: Path, trained_long: Path, tmp_path: Path
-) -> None:
-    datalist = tmp_path / "list.json"
-    tested = []
-    for case in find_cases(site)[2:]:
-        tested.append({key: str(Path(case[key]).relative_to(site)) for key in ("image", "label")})
-    datalist.write_text(json.dumps({"training": [], "validation": [], "testing": tested}))
-    given = {"ckpt_path": str(trained_long), "datalist_file": str(datalist)}
-    bundle.without_overrides().run(EVALUATE, site, tmp_path, **given)
-
-    names = (*EVALUATE, "multi_gpu_evaluate")
-    run_two(names, bundle, site, tmp_path / "two", ckpt_path=trained_long, datalist_file=datalist)
-    expected = dice_by_case(tmp_path / "eval")
-    assert len(expected) == 2
-    found = dice_by_case(tmp_path / "two" / "eval")
-    assert found.keys() == expected.keys()
-    for case, scores in expected.items():
-        assert min(scores) > 0.05, "of an empty mask the Dice says nothing"
-        assert found[case] == pytest.approx(scores, abs=1e-6), case
 
 
 # --- as the model zoo runs them

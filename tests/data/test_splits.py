@@ -143,31 +143,36 @@ def test_what_a_split_lacks_is_drawn_from_its_training_patients(
     number: int, share: float, tmp_path: Path
 ) -> None:
     # Each patient has a folder of two cases.
-    validation, *others = [cases_in(tmp_path / f"{n:02d}", "12") for n in range(number)]
-    parts = listed_datalist(sum(others, []), validation, False, tmp_path, share=share)
-    assert parts == listed_datalist(sum(others, []), validation, False, tmp_path, share=share)
-    assert parts["validation"] == validation
+    folders = [tmp_path / "image" / f"{n:02d}" for n in range(number)]
+    validation, *others = [cases_in(folder, "12") for folder in folders]
+    file = tmp_path / "client_elm.json"
+    file.write_text(json.dumps({"training": sum(others, []), "validation": validation}))
+    parts = site_datalist(file, validation=share)
+    assert parts == site_datalist(file, validation=share)
+    assert images(parts["validation"]) == images(validation)
     assert every_image(parts) == images(sum(others, validation))
     drawn = {Path(image).parent for image in images(parts["testing"])}
     assert not drawn & {Path(image).parent for image in images(parts["training"])}
     assert len(drawn) == min(max(1, round(share * (number - 1))), number - 2)
 
 
-def test_a_split_by_position_is_made_anew_from_the_cases_that_the_site_has(tmp_path: Path) -> None:
+def test_the_lists_of_a_bundle_are_split_anew_from_what_the_site_has(
+    tmp_path: Path,
+) -> None:
     cases = cases_in(tmp_path, "abcdefgh")
     elsewhere = [{"image": "/other/site/x.png", "label": "/other/site/y.png"}]
     # As a bundle with [:-9] and [-9:] lists a site with eight cases.
-    parts = listed_datalist([*cases[:-9], *elsewhere], cases[-9:], True, tmp_path)
+    parts = listed_datalist([[*cases[:-9], *elsewhere], cases[-9:]], tmp_path)
     assert sizes(parts) == [4, 2, 2] and every_image(parts) == images(cases)
     # A list that was written is read with all that a case has.
     file = tmp_path / "datalist.json"
-    written = listed_datalist(cases, [], True, tmp_path, file)
-    assert listed_datalist([*cases, *cases_in(tmp_path, "n")], [], True, tmp_path, file) == written
+    written = listed_datalist([cases, []], tmp_path, file)
+    assert listed_datalist([cases, cases_in(tmp_path, "n")], tmp_path, file) == written
     assert written["training"][0]["fold"] == 0
     with refused(file, "'seed': 1"):
-        listed_datalist(cases, [], True, tmp_path, file, seed=1)
+        listed_datalist([cases], tmp_path, file, seed=1)
     with refused(tmp_path, "none of the cases"):
-        listed_datalist(elsewhere, [], True, tmp_path)
+        listed_datalist([elsewhere], tmp_path)
     for wrong in ([{"image": ["a", "b"], "label": "c"}], "ab"):
-        with refused(tmp_path, "training list"):
-            listed_datalist(wrong, [], True, tmp_path)  # type: ignore[arg-type]
+        with refused(tmp_path, "lists"):
+            listed_datalist([wrong], tmp_path)  # type: ignore[list-item]

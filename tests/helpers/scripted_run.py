@@ -168,7 +168,7 @@ def full_run(sites: Mapping[str, Any], rounds: int) -> dict[str, Any]:
     """The ``settings.json`` of a run that is its bundle's full one, whatever its mean Dice."""
     return {
         "bundle": "b",
-        "files": {"train.json": "1"},
+        "files": {"configs/train.json": "1"},
         "config": ["configs/train.json"],
         "data": {site: f"/data/{site}" for site in sites},
         "rounds": rounds,

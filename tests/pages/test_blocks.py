@@ -67,8 +67,6 @@ ELSEWHERE = {
     ],
     "docs/flower_simulation.md": ["pip install", "from monai_fairfl.transports.flower"],
     "docs/guards.md": ['"""FrozenTensors'],
-    "bundles/fundus_disc_cup_segmentation/docs/README.md": ["torchrun"],
-    "bundles/prostate_mri_segmentation/docs/README.md": ["torchrun"],
     # The hospitals of these tests have one validation case each.
     "docs/use_model.md": ["monai-fairfl adapt"],
     "docs/own_bundle.md": ["cp bundles/", "monai-fairfl train"],

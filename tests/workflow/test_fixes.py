@@ -275,7 +275,7 @@ OTHERS = (
     "|use the model's bundle|train first, or name one|leave out what changes it"
     "|give the values of its"
     # No fix, or an installation.
-    "|look at the overlay|look at it|the sform is used|pip install|slices are|beside it|start with"
+    "|look at the overlay|look at it|the sform is used|pip install|slices are|beside it"
     "|the bundle's own|Before you use|see %s|where it was trained"
 )
 

@@ -3,5 +3,5 @@
 """What a federation over another program (an engine) consists of, whichever program that is.
 
 ``wire`` makes plain values of requests and replies, and ``site`` answers requests at a hospital.
-``making_jobs`` makes a ``job``, which the server runs. No module here knows an engine.
+It also makes a ``job``, which the server runs. No module here knows an engine.
 """

@@ -19,11 +19,9 @@ from safetensors.torch import load_file
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.registry import Given, config_of, guards_of
 from monai_fairfl.messages import ModelSpec, Weights, to_json
-from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.model_files import ModelRecipe
 from monai_fairfl.run.resuming import ended
-from monai_fairfl.server.exchange import Transport
-from monai_fairfl.server.federation import Federation
-from monai_fairfl.server.observer import Observer
+from monai_fairfl.server import Federation, Observer, Transport
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.files import tensors_as_bytes, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site of a job: the job's settings below its own, its bundle and data, and its one client.
 
-A job must bring neither code nor files of the site into the site's configuration.
+A job must bring neither code nor files of the site into the site's configuration. How a job is made
+of a user's arguments, and what the simulations of all engines share, is here, too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +19,32 @@ import torch
 from monai.bundle import ReferenceResolver
 from monai.utils import ensure_tuple
 
-from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.bundle import SiteSettings, configuration
+from monai_fairfl.bundle.checks import check_strategies
+from monai_fairfl.bundle.settings import TRAINS, rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
-from monai_fairfl.bundle.site import bundle_client, check_files, chosen_sites
-from monai_fairfl.client.algo import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.bundle.site import (
+    bundle_client,
+    bundle_recipe,
+    check_files,
+    chosen_sites,
+    closing_measurements,
+    initial_model,
+)
+from monai_fairfl.client import FairMonaiAlgo
+from monai_fairfl.errors import ConfigError, FederationError, did_you_mean, in_words
 from monai_fairfl.messages import Reply, Request
-from monai_fairfl.transports.engines.job import storage_folder
+from monai_fairfl.run.resuming import ended
+from monai_fairfl.server import RunSettings
+from monai_fairfl.strategies.registry import strategy_of
+from monai_fairfl.transports.engines.job import Job, Start, config_of_shipped, storage_folder
 from monai_fairfl.transports.engines.wire import Packed, request_from
-from monai_fairfl.utils.arguments import setting
+from monai_fairfl.utils.arguments import JOB, marked, setting
 from monai_fairfl.utils.devices import best_device, require_device
-from monai_fairfl.utils.files import private_folder, safe_name
+from monai_fairfl.utils.files import LONGEST_NAME, private_folder, safe_name
 from monai_fairfl.utils.named_classes import made
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.tensors import own_random_state
 
 logger = logging.getLogger(__name__)
 
@@ -311,3 +325,109 @@ class Site:
         if not settings.sites_root:
             raise ConfigError('where are its images? Set "dataset_dir" to their folder')
         return simulated_sites(settings.sites_root, self.name, settings.bundle)[self.name]
+
+
+# ---- making a job
+
+
+OF_SITES = set(rows_of(JOB, JobSiteSettings)) - {"bundle"}
+"""Settings of a bundle's sites that a job may bring."""
+
+OF_RUN = {*rows_of(JOB, RunSettings), "guards"}
+"""Settings of a run for which a job has no argument of its own, and its guards."""
+
+OWN = [entry.name for entry in fields(Job) if entry.name not in ("sites", "run")]
+"""Arguments of a job that are no settings of its sites or its run."""
+
+
+def job_of(*, bundle: str, **given: Any) -> Job:
+    """Return the job of a user's arguments, checked.
+
+    >>> given = {"bundle": "prostate_mri_segmentation", "local_epochs": 2, "keep": 5}
+    >>> job = job_of(**given)
+    >>> job.name, job.sites, job.run["keep"]
+    ('prostate_mri_segmentation-FedCE', {'local_epochs': 2}, 5)
+
+    Args:
+        bundle: name of a bundle of this package, or the path of one.
+        given: the other fields of a job, and in place of ``sites`` and ``run`` their settings;
+            ``None`` stands for the default.
+
+    Raises:
+        ConfigError: when an argument is unknown, or bundle, strategy, settings and number of
+            clients do not go together.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    known = {*OWN, *OF_SITES, *OF_RUN}
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"a job has no argument {name!r}{did_you_mean(name, known)}")
+    own, sites, run = (
+        {name: value for name, value in given.items() if name in names}
+        for names in (OWN, OF_SITES, OF_RUN)
+    )
+    root = locate_bundle(bundle)
+    # A site finds a shipped bundle by its name in its own installation.
+    own["bundle"] = bundle if bundle in bundle_names() else str(root)
+    if "sites_root" in sites:
+        sites["sites_root"] = str(Path(sites["sites_root"]).absolute())
+    if "guards" in run:
+        run["guards"] = config_of_shipped(run["guards"])
+    run = {"seed": 0, "final": list(closing_measurements(root)), **run}
+    job = Job(**own, sites=sites, run=run)
+
+    of_run = {name: value for name, value in run.items() if name != "guards"}
+    settings = RunSettings(job.num_rounds, job.min_clients, timeout=job.timeout or None, **of_run)
+    of_all = site_settings_of(job)
+    strategy = strategy_of(job.strategy)
+    train = configuration.train_config(root, of_all.overrides, of_all.config)
+    clients = [f"client {number}" for number in range(job.min_clients)]
+    check_strategies([strategy], clients, train, settings)
+    name = safe_name(job.name or f"{root.name}-{strategy.name}", "name", LONGEST_NAME)
+    return replace(job, name=name)
+
+
+def site_settings_of(job: Job) -> JobSiteSettings:
+    """Return the job's settings for every site."""
+    return JobSiteSettings.merged({"bundle": job.bundle, **job.sites}, {})
+
+
+def start_of(job: Job) -> Start:
+    """Return what the server begins with.
+
+    Raises:
+        ConfigError: when the network cannot be built.
+        FederationError: when the file of ``initial_ckpt`` does not fit it.
+    """
+    root, of_all = locate_bundle(job.bundle), site_settings_of(job)
+    overrides, config = of_all.overrides, of_all.config
+    with own_random_state(job.run["seed"]):
+        weights, spec = initial_model(root, overrides, job.initial_ckpt or None, config)
+    full_run = configuration.read_keys(root / configuration.FEDERATE).get("full_run")
+    recipe, files = bundle_recipe(root, of_all, {}, full_run)
+    asked = {
+        "bundle": root.name,
+        "files": files,
+        **marked(of_all, TRAINS),
+        "full_run": full_run,
+    }
+    return Start(weights, spec, recipe, asked)
+
+
+@contextmanager
+def simulation(run: Path, log: Path | None = None) -> Iterator[None]:
+    """Inside, a simulation runs.
+
+    Args:
+        run: the run's folder.
+        log: file that shows why a run did not end.
+
+    Raises:
+        FederationError: when the simulation fails, or returns before its run has ended.
+    """
+    try:
+        yield
+        if not ended(run):
+            raise RuntimeError(f"the run did not end{f', {log} shows the reason' if log else ''}")
+    except RuntimeError as error:
+        raise FederationError(f"{error}; the same command goes on where it stopped") from error

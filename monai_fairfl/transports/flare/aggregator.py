@@ -30,7 +30,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import guards_of
 from monai_fairfl.messages import UNDECLARED, ModelSpec, Reply, Request
 from monai_fairfl.replies import weights_of_model
-from monai_fairfl.server.federation import Federation, History
+from monai_fairfl.server import Federation, History
 from monai_fairfl.strategies import FedCE, Parts, Strategy, compose
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Start, config_of_shipped

@@ -25,8 +25,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import HOME, folder_of_run
-from monai_fairfl.transports.engines.making_jobs import job_of, simulation, start_of
-from monai_fairfl.transports.engines.site import simulated_sites
+from monai_fairfl.transports.engines.site import job_of, simulated_sites, simulation, start_of
 from monai_fairfl.transports.flare.controller import INITIAL, FairFLController
 from monai_fairfl.transports.flare.sites import FairFLExecutor
 from monai_fairfl.utils.named_classes import as_mapping

@@ -37,8 +37,7 @@ from safetensors.torch import load
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.job import HOME, Job, folder_of_run, run_job
-from monai_fairfl.transports.engines.making_jobs import job_of, simulation, start_of
-from monai_fairfl.transports.engines.site import Site, simulated_sites
+from monai_fairfl.transports.engines.site import Site, job_of, simulated_sites, simulation, start_of
 from monai_fairfl.transports.engines.wire import Packed, packed_reply, packed_request, reply_from
 from monai_fairfl.transports.flower.job import job_of_config, run_config, site_settings
 from monai_fairfl.utils.files import safe_name, tensors_as_bytes
@@ -309,7 +308,7 @@ def simulate_job(
         sites_root: one folder per site.
         site_names: those that take part; all by default.
         jobs: processes that train at a time; as many as the machine has processors by default.
-        bundle: as for :func:`~monai_fairfl.transports.engines.making_jobs.job_of`.
+        bundle: as for :func:`~monai_fairfl.transports.engines.site.job_of`.
         arguments: likewise.
 
     Returns:

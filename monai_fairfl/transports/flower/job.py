@@ -21,7 +21,7 @@ from monai_fairfl import __version__
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.transports.engines.job import Job
-from monai_fairfl.transports.engines.making_jobs import OF_SITES, OWN, job_of
+from monai_fairfl.transports.engines.site import OF_SITES, OWN, job_of
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -98,7 +98,7 @@ def export_app(out: str | Path, **arguments: Any) -> Path:
 
     Args:
         out: becomes the app's folder; it must be new or empty.
-        arguments: of :func:`~monai_fairfl.transports.engines.making_jobs.job_of`.
+        arguments: of :func:`~monai_fairfl.transports.engines.site.job_of`.
 
     Returns:
         The folder.
