@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
-from monai_fairfl.statistics.fairness import pearson
+from agreement import pearson
 
 SEEDS = (0, 1, 2)
 """Seed 0 is the one that settings were chosen on."""

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from agreement import pearson
 from figures import lines, panels
 from matplotlib.figure import Figure
 from reading import (
@@ -26,8 +27,6 @@ from reading import (
     words,
 )
 from study import Study
-
-from monai_fairfl.statistics.fairness import pearson
 
 # --- Fig. 1
 

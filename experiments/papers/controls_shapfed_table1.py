@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from agreement import pearson
 from classification.clients import Recipe, accuracy
 from classification.data import by_shares, digits, dirichlet_shares
 from classification.federations import federate
 from classification.summaries import SEEDS, answer, chosen, each, spread
 from reading import NOTHING, markdown, measurement
 
-from monai_fairfl.statistics.fairness import pearson
 from monai_fairfl.strategies import FedAvg, ShapFed, Standalone, Strategy
 from monai_fairfl.strategies.parts import Mixed
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from agreement import Agreement, agreement, pearson
 from figures import PALETTE, lines, panels
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -44,7 +45,7 @@ from scipy.stats import pearsonr, spearmanr
 from study import Study
 
 from monai_fairfl import normalise
-from monai_fairfl.statistics.fairness import Agreement, Interval, agreement, pearson
+from monai_fairfl.statistics.fairness import Interval
 
 GENERATED = ("six_prostate", "six_fundus")
 REAL = ("prostate", "fundus")

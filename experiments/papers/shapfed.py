@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from agreement import pearson
 from figures import heat_maps
 from matplotlib.figure import Figure
 from reading import (
@@ -25,8 +26,6 @@ from reading import (
     words,
 )
 from scipy.stats import spearmanr
-
-from monai_fairfl.statistics.fairness import pearson
 
 # --- Fig. 3: a toy of two blocks of three classes, two clients each
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from agreement import pearson
 from papers.stronger import CANDIDATES
 from reading import (
     MODELS,
@@ -32,7 +33,7 @@ from reading import (
 )
 from study import ALONE, Study
 
-from monai_fairfl.statistics.fairness import pearson, performance
+from monai_fairfl.statistics.fairness import performance
 
 SMALL = "BIDMC"
 UNIFORM = "FedAvg-uniform"

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from .fairness import Interval as Interval
-from .fairness import agreement as agreement
-from .fairness import pearson as pearson
 from .fairness import performance as performance
 from .paired import CaseScore as CaseScore
 from .paired import bootstrap_seeds_and_cases as bootstrap_seeds_and_cases
