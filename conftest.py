@@ -49,17 +49,10 @@ def _no_handler_of_an_engine_stays() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_search_for_names() -> Iterator[None]:
+def _one_search_for_names() -> None:
     """Where a test of this run may read a configuration: see ``helpers/one_search.py``."""
-    if "monai.bundle" not in sys.modules:
-        yield
-        return
-    from helpers.one_search import searched_once
-    from monai.bundle import ComponentLocator
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ComponentLocator, "_find_classes_or_functions", searched_once)
-        yield
+    if "monai.bundle" in sys.modules:
+        import helpers.one_search  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)

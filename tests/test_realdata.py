@@ -20,16 +20,9 @@ def test_a_federation_of_real_hospitals_learns_and_its_model_segments_real_volum
     realdata: Path, tmp_path: Path
 ) -> None:
     root = realdata / "prostate"
-    overrides = "{'size': [64, 64], 'channels': [8, 16, 32]}"
-    arguments = [
-        "--strategy#_target_",
-        "monai_fairfl.strategies.FedCE",
-        "--rounds",
-        "8",
-        "--local_epochs",
-        "4",
-    ]
-    arguments += ["--site_names", "['HK','RUNMC']", "--overrides", overrides]
+    arguments = ["--strategy", "FedCE", "--rounds", "3", "--local_epochs", "4"]
+    arguments += ["--site_names", "['HK','RUNMC']"]
+    arguments += ["--overrides", "{'size': [64, 64], 'channels': [8, 16, 32]}"]
     done = run(command(root, tmp_path / "run", *arguments), tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     records = read_ledger(tmp_path / "run" / "ledger.jsonl")
@@ -40,7 +33,7 @@ def test_a_federation_of_real_hospitals_learns_and_its_model_segments_real_volum
         site: m["global_score"]["mean"]["value"] for site, m in records[1]["measurements"].items()
     }
     assert set(scores) == {"HK", "RUNMC"}
-    assert sum(scores.values()) > sum(first.values())  # eight short rounds beat the untrained model
+    assert sum(scores.values()) > sum(first.values())  # three short rounds beat the untrained model
 
     (tmp_path / "in").mkdir()
     volumes = [sorted((root / site).glob("*.nii.gz"))[0] for site in ("HK", "RUNMC")]

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 from helpers import warm_python
 from helpers.bundle_runs import OVERRIDES, command, federation, run
+from helpers.command_line import lines_in, wait_until
 from helpers.linear_federation import in_place_of_training
 from helpers.made_once import MadeOnce
 from helpers.worker_clients import all_end, descendants_of
@@ -61,30 +61,21 @@ def test_the_command_trains_with_what_it_was_given_and_each_site_adds_its_own(wh
     assert config["sites"] == {"alder": {}, **OF_CEDAR}
 
 
-def wait_for_rounds(folder: Path, process: Any, rounds: int) -> None:
-    """Wait until a process has recorded so many rounds."""
-    ledger = folder / "ledger.jsonl"
-    deadline = time.monotonic() + 300
-    while not ledger.exists() or ledger.read_bytes().count(b"\n") <= rounds:
-        assert process.is_alive() and time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_run_that_is_killed_and_stopped_by_ctrl_c_has_the_bits_of_one_that_nothing_stopped(
     whole: Path, hospitals: Path, tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
+    ledger, shown = run_dir / "ledger.jsonl", tmp_path / "shown.txt"
     words = command(hospitals, run_dir, *ARGUMENTS)
-    process = warm_python.start(words, tmp_path)
-    wait_for_rounds(run_dir, process, 1)
+    process = warm_python.start(words, tmp_path, shown)
+    wait_until(lambda: lines_in(ledger) > 1, process, shown)
     process.kill()
     process.join(60)
 
-    shown = tmp_path / "shown.txt"
-    words = command(hospitals, run_dir, *ARGUMENTS, "--resume", "True", "--jobs", "2")
-    process = warm_python.start(words, tmp_path, shown)
+    words += ["--resume", "True"]
+    process = warm_python.start([*words, "--jobs", "2"], tmp_path, shown)
     assert process.pid is not None
-    wait_for_rounds(run_dir, process, 2)
+    wait_until(lambda: lines_in(ledger) > 2, process, shown)
     workers = descendants_of(process.pid)
     # As a terminal does, to all processes of its group.
     for pid in (process.pid, *workers):
@@ -92,11 +83,9 @@ def test_a_run_that_is_killed_and_stopped_by_ctrl_c_has_the_bits_of_one_that_not
     process.join(120)
     assert process.exitcode == 0 and len(workers) >= 2 and all_end(workers)
     assert "--resume True" in shown.read_text()
-    assert read_ledger(run_dir / "ledger.jsonl")[-1]["kind"] == "round"
+    assert read_ledger(ledger)[-1]["kind"] == "round"
 
-    assert (
-        run(command(hospitals, run_dir, *ARGUMENTS, "--resume", "True"), tmp_path).returncode == 0
-    )
+    assert run(words, tmp_path).returncode == 0
     for file in ("ledger.jsonl", "models/global.pt"):
         assert (run_dir / file).read_bytes() == (whole / file).read_bytes(), file
 

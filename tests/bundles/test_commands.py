@@ -52,7 +52,6 @@ def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
     root = copied(bundle, tmp_path / "bundle")
     for name in ("quality_shift", "corrupted_images"):
         shutil.copy(CHECKOUT / "experiments" / "overlays" / f"{name}.json", root / "configs")
-    targets = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in ("FedAvg", "ShapFed")]
     done = run(
         root,
         config_file="['configs/federate.json','configs/quality_shift.json']",
@@ -61,14 +60,14 @@ def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
         local_epochs=1,
         run_dir=tmp_path / "run",
         overrides=dict(bundle.small),
-        strategies=targets,
+        strategy="ShapFed",
         jobs=1,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     # One of the two sites has corrupted images, by the overlay.
     report = json.loads((tmp_path / "run" / "report.json").read_text())
 
-    opening, *rounds, _ = read_ledger(tmp_path / "run" / "ShapFed" / "ledger.jsonl")
+    opening, *rounds, _ = read_ledger(tmp_path / "run" / "ledger.jsonl")
     sizes = {group: len(members) for group, members in opening["groups"].items()}
     assert sizes == {"corrupted": 1, "clean": 1}
     for record in rounds:

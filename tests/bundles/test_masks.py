@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whoever uses a model gets the federation's own numbers, and names nothing but the model.
 
-Each recipe is trained once. Its model is then inferred, evaluated, exported and adapted, and so is
-a model whose training changed the network by an overlay of the user's own.
+Each recipe is trained once. Its model is then evaluated, inferred and exported, and so is a model
+whose training changed the network by an overlay of the user's own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,81 +43,9 @@ OWN_OVERLAYS: dict[str, dict[str, Any]] = {
 """What a user's overlay changes: inputs and layers of the network, and how it looks."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """A federation of one round of a recipe, whose masks are neither empty nor full."""
-
-    bundle: Bundle
-    sites: Path
-    folder: Path
-    recipe: str
-
-    @property
-    def model(self) -> Path:
-        return self.folder / "models" / "global.pt"
-
-    @property
-    def site(self) -> Path:
-        return self.sites / self.bundle.whole_sites(self.sites)[0]
-
-    @property
-    def datalist(self) -> Path:
-        return self.folder / "datalists" / f"{self.site.name}.json"
-
-    def scores(self) -> dict[str, float]:
-        """Case -> Dice of its test by the federation itself, at its end."""
-        [table] = (self.folder / "sites" / self.site.name).rglob("*-test_score-*.csv")
-        return {Path(row["case"]).name: float(row["dice"]) for row in rows(table)}
-
-    def images(self, folder: Path) -> Path:
-        """A folder with the images of the test cases."""
-        for case in self.scores():
-            folder.mkdir(exist_ok=True)
-            shutil.copy(self.site / self.bundle.images / case, folder)
-        return folder
-
-
 def rows(table: Path) -> list[dict[str, str]]:
     with table.open() as file:
         return list(csv.DictReader(file))
-
-
-PAIRS = [(bundle, recipe) for bundle in BUNDLES for recipe in ("", *bundle.recipes, OWN)]
-
-
-@pytest.fixture(scope="module", params=PAIRS, ids=lambda pair: f"{pair[0].name[:8]}-{pair[1]}")
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    bundle, recipe = request.param
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("recipe")
-    bundle.write(folder / "sites")
-    config = ["configs/train.json"]
-    if recipe in bundle.recipes:
-        config.append(f"configs/{recipe}.json")
-    if recipe == OWN:
-        overlay = folder / "own.json"
-        overlay.write_text(json.dumps(OWN_OVERLAYS[bundle.name]))
-        config.append(str(overlay))
-    learning = {"learning_rate": 0.01, "augmentation": []}
-    BundleFederation(
-        str(bundle.root),
-        str(folder / "sites"),
-        FedAvg(),
-        rounds=1,
-        local_epochs=12,
-        run_dir=str(folder / "run"),
-        config=config,
-        overrides={**bundle.small, **learning},
-        report=False,
-    ).run()
-    return Run(bundle, folder / "sites", folder / "run", recipe)
-
-
-def masks(run: Run, model: Path, out: Path) -> dict[str, np.ndarray]:
-    """Name of each mask -> its voxels, by ``monai-fairfl infer`` and nothing else."""
-    images = run.images(out.parent / "images")
-    assert main(["infer", str(model), str(images), "--out", str(out), "--no-pictures"]) == 0
-    return masks_in(run.bundle, out)
 
 
 def voxels(file: Path) -> np.ndarray:
@@ -136,12 +63,6 @@ def masks_in(bundle: Bundle, out: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def require_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert list(one) == list(other)
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name])
-
-
 def dice(mask: np.ndarray, truth: np.ndarray) -> float:
     return float(2 * ((mask > 0) & (truth > 0)).sum() / ((mask > 0).sum() + (truth > 0).sum()))
 
@@ -154,34 +75,73 @@ def evaluated(bundle: Bundle, site: Path, model: Path, datalist: Path, out: Path
     return {Path(row["filename"]).name: float(row["mean"]) for row in table}
 
 
-def test_inference_and_evaluation_score_as_the_federation_did(run: Run, tmp_path: Path) -> None:
-    expected = run.scores()
+PAIRS = [(bundle, recipe) for bundle in BUNDLES for recipe in ("", *bundle.recipes, OWN)]
+
+
+@pytest.mark.parametrize(
+    ("bundle", "recipe"), PAIRS, ids=[f"{bundle.name[:8]}-{recipe}" for bundle, recipe in PAIRS]
+)
+def test_inference_evaluation_and_exports_score_as_the_federation_did(
+    bundle: Bundle, recipe: str, tmp_path: Path
+) -> None:
+    sites, run = tmp_path / "sites", tmp_path / "run"
+    bundle.write(sites)
+    name = bundle.whole_sites(sites)[0]
+    site = sites / name
+    config = ["configs/train.json"]
+    if recipe in bundle.recipes:
+        config.append(f"configs/{recipe}.json")
+    if recipe == OWN:
+        overlay = tmp_path / "own.json"
+        overlay.write_text(json.dumps(OWN_OVERLAYS[bundle.name]))
+        config.append(str(overlay))
+    # Its masks are neither empty nor full.
+    learning = {"learning_rate": 0.01, "augmentation": []}
+    BundleFederation(
+        str(bundle.root),
+        str(sites),
+        FedAvg(),
+        rounds=1,
+        local_epochs=12,
+        run_dir=str(run),
+        config=config,
+        overrides={**bundle.small, **learning},
+        report=False,
+    ).run()
+    [table] = (run / "sites" / name).rglob("*-test_score-*.csv")
+    expected = {Path(row["case"]).name: float(row["dice"]) for row in rows(table)}
+
     out = tmp_path / "scores"
-    assert main(["evaluate", str(run.folder), str(run.sites), "--out", str(out)]) == 0
-    table = rows(out / run.site.name / "val_mean_dice_raw.csv")
-    found = {Path(row["filename"]).name: float(row["mean"]) for row in table}
+    assert main(["evaluate", str(run), str(sites), "--out", str(out)]) == 0
+    table = out / name / "val_mean_dice_raw.csv"
+    found = {Path(row["filename"]).name: float(row["mean"]) for row in rows(table)}
     assert found == pytest.approx(expected, abs=1e-6)
 
-    segmented = masks(run, run.folder, tmp_path / "masks")
+    images, out = tmp_path / "images", tmp_path / "masks"
+    images.mkdir()
+    for case in expected:
+        shutil.copy(site / bundle.images / case, images)
+    assert main(["infer", str(run), str(images), "--out", str(out), "--no-pictures"]) == 0
+    segmented = masks_in(bundle, out)
     assert len(segmented) == len(expected)
     for mask in segmented.values():
         assert 0 < (mask > 0).mean() < 1
-    if run.bundle is PROSTATE:
+    if bundle is PROSTATE:
         for case, score in expected.items():
-            truth = voxels(run.site / case.replace(".nii", "_segmentation.nii"))
+            truth = voxels(site / case.replace(".nii", "_segmentation.nii"))
             mask = segmented[case.replace(".nii", "_pred.nii")]
             assert dice(mask, truth) == pytest.approx(score, abs=1e-3)
 
-
-def test_exports_give_the_same_voxels_and_scores(run: Run, tmp_path: Path) -> None:
-    expected = masks(run, run.folder, tmp_path / "masks")
     # As MONAI Label and MONAI Deploy load it: the exported configuration alone.
     exported = tmp_path / "exported"
-    assert main(["export", str(run.model), "--out", str(exported)]) == 0
-    bundle = run.bundle.copied_to(exported)
+    assert main(["export", str(run / "models" / "global.pt"), "--out", str(exported)]) == 0
     model = {"ckpt_path": str(exported / "models" / "model.pt")}
-    bundle.without_overrides().run(INFERENCE, tmp_path / "images", tmp_path / "again", **model)
-    require_same(expected, masks_in(run.bundle, tmp_path / "again" / "eval"))
+    copy = bundle.copied_to(exported).without_overrides()
+    copy.run(INFERENCE, images, tmp_path / "again", **model)
+    again = masks_in(bundle, tmp_path / "again" / "eval")
+    assert list(again) == list(segmented)
+    for name, mask in segmented.items():
+        np.testing.assert_array_equal(again[name], mask)
 
 
 # --- a client's own model, a fused model, and ONNX
@@ -210,8 +170,10 @@ def test_torchscript_and_onnx_give_the_networks_numbers_and_carries_the_recipe(
     pytest.importorskip("onnxscript")
     from onnx.reference import ReferenceEvaluator
 
+    # The commands of the bundle's page.
+    words = ["export", str(trained), "--bundle", str(bundle.root), "--out"]
     for name in ("model.onnx", "model.ts"):
-        assert main(["export", str(trained), "--out", str(tmp_path / name)]) == 0
+        assert main([*words, str(tmp_path / name)]) == 0
     model = onnx.load(str(tmp_path / "model.onnx"))
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     recipe = read_recipe(trained)

@@ -27,7 +27,7 @@ from helpers.worker_clients import all_end, descendants_of
 from monai_fairfl import FairMonaiAlgo, read_ledger
 from monai_fairfl.cli import main
 
-QUICK = [*TINY, "--local-epochs", "1"]
+QUICK = [*TINY, "--local-epochs", "1", "--final", '["test_score"]']
 # The page has the seconds of each round, which differ.
 FILES = ("cases.csv", "comparison.[cj]s*", "plan.json", "cells/*/*/ledger.jsonl")
 MODELS = ("cells/*/*/models/*.pt", "datalists/*/*.json")

@@ -6,27 +6,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.command_line import Commands
+from helpers.faults_of_folders import Records, forge
 from helpers.tiny_networks import SITES, receipts_of
 
 from monai_fairfl import read_ledger
 from monai_fairfl.run import Ledger
-
-
-def rewrite(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Change records, and mend the chain."""
-    records = read_ledger(run / "ledger.jsonl")
-    change(records)
-    (run / "ledger.jsonl").unlink()
-    ledger = Ledger(run / "ledger.jsonl")
-    for record in records:
-        record.pop("previous")
-        ledger.append(record)
 
 
 def heads(run: Path) -> list[str]:
@@ -35,7 +23,7 @@ def heads(run: Path) -> list[str]:
     return [*found, Ledger(run / "ledger.jsonl").head]
 
 
-def forget_arguments(records: list[dict[str, Any]]) -> None:
+def forget_arguments(records: Records) -> None:
     records[0]["configuration"] = None
 
 
@@ -60,7 +48,7 @@ def test_an_intact_ledger_is_covered_as_far_as_heads_receipts_and_a_replay_reach
 def test_of_several_runs_a_broken_one_hides_no_other(small: Path, cli: Commands) -> None:
     second = small / "second"
     shutil.copytree(small / "run", second)
-    rewrite(second, forget_arguments)
+    forge(second, forget_arguments)
     runs = cli.json("verify", small, "--replay", code=2)["runs"]
     assert runs[str(small / "run")]["replay"]["problems"] == []
     assert "arguments" in runs[str(second)]["replay"]["refused"]
@@ -140,7 +128,7 @@ def test_a_folder_of_several_runs_is_one_comparison_or_none(small: Path, cli: Co
     for name in ("FedAvg", "FedCE"):
         shutil.copytree(small / "run", outer / "run" / name)
     # They are of different runs by their ledgers.
-    rewrite(outer / "run" / "FedAvg", forget_arguments)
+    forge(outer / "run" / "FedAvg", forget_arguments)
     report = cli.json("report", outer)
     assert Path(report["json"]).parent == outer / "run"
     assert len(cli.json("verify", outer)["runs"]) == 2

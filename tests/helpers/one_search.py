@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 """A configuration names MONAI's classes without their modules, and MONAI searches all modules for
-every configuration, a tenth of a second each. Here it searches each module once.
+every configuration, a tenth of a second each. Where this is imported, it searches each module once,
+and does not measure how far a key that is not there is from all that are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import monai.utils.module
 from monai.bundle import ComponentLocator
 
 _search: Any = ComponentLocator._find_classes_or_functions
@@ -30,6 +32,9 @@ def _table_of(modules: tuple[str, ...]) -> dict[str, list[str]]:
     return table
 
 
-def searched_once(locator: ComponentLocator, modules: Sequence[str]) -> dict[str, list[str]]:
-    """In place of ``ComponentLocator._find_classes_or_functions``."""
+def _searched_once(locator: ComponentLocator, modules: Sequence[str]) -> dict[str, list[str]]:
     return _table_of(tuple(modules))
+
+
+ComponentLocator._find_classes_or_functions = _searched_once  # type: ignore[method-assign]
+monai.utils.module.damerau_levenshtein_distance = lambda one, other: 9

@@ -23,8 +23,8 @@ PAGES = [
     *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("bundles/*/docs/README.md")),
 ]
 
-FEW = 'pelvis.write_sites("hospitals", pelvis.DEMO_SITES, size=(48, 48, 8), cases=4)'
-"""In place of the demo's hospitals, which have more cases."""
+FEW = 'pelvis.write_sites("hospitals", pelvis.DEMO_SITES[2:], size=(32, 32, 6), cases=4)'
+"""In place of the demo's hospitals: maple and willow, with fewer cases."""
 
 MARKED = re.compile(r"^<!-- not run:(.*?)-->$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(

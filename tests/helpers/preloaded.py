@@ -10,7 +10,7 @@ import pkgutil
 from contextlib import suppress
 from importlib import import_module
 
-from helpers.one_search import searched_once
+import helpers.one_search  # noqa: F401  # as in the tests' own process
 from monai.bundle import ComponentLocator
 
 # What commands load sooner or later; a library that is not installed is skipped. The last ones are
@@ -50,7 +50,6 @@ import_module("helpers.warm_python")
 
 # As in the tests' own process: see ``conftest.py``.
 os.fsync = lambda descriptor: None
-ComponentLocator._find_classes_or_functions = searched_once  # type: ignore[method-assign]
 # The names that are there already; a fork adds those of modules that it loads.
 ComponentLocator().get_component_module_name("")
 

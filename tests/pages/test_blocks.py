@@ -67,6 +67,13 @@ ELSEWHERE = {
     ],
     "docs/flower_simulation.md": ["pip install", "from monai_fairfl.transports.flower"],
     "docs/guards.md": ['"""FrozenTensors'],
+    **dict.fromkeys(
+        (f"bundles/{bundle.name}/docs/README.md" for bundle in BUNDLES),
+        [
+            "monai-fairfl export models/model.pt",
+            "python -m monai.bundle verify_net_in_out",
+        ],
+    ),
     # The hospitals of these tests have one validation case each.
     "docs/use_model.md": ["monai-fairfl adapt"],
     "docs/own_bundle.md": ["cp bundles/", "monai-fairfl train"],
@@ -284,7 +291,6 @@ def with_names(block: Block, place: Path) -> Block:
 
 
 TRAINING = (
-    "README.md",
     "docs/last_mile.md",
     "docs/settings.md",
     *(f"bundles/{bundle.name}/docs/README.md" for bundle in BUNDLES),
