@@ -118,16 +118,6 @@ def credit(rounds: Records, clients: Sequence[str]) -> float:
     return sum(values.get(client, 0.0) for client in clients) / (sum(values.values()) or 1.0)
 
 
-def require_no_gain(attack: Attack, rounds: Records, honest: Any, method: str) -> None:
-    """Neither weight nor step nor credit of the attackers is above that of honest sites."""
-    alone = rounds_of(honest(len(attacks.honest_sites_of(attack)), method, True, len(rounds)))
-    guilty = attacks.attackers_of(attack)
-    hospitals = attacks.honest_sites_of(attack)[-attack.hospitals :]
-    gained = (*attacks.mean_shares(rounds, guilty), credit(rounds, guilty))
-    own = (*attacks.mean_shares(alone, hospitals), credit(alone, hospitals))
-    assert all(one <= 1.05 * other for one, other in zip(gained, own, strict=True))
-
-
 @pytest.mark.parametrize(("method", "name"), CASES)
 def test_the_attacker_gains_nothing_and_is_found_and_nobody_else_is(
     method: str, name: str, honest: Any, tmp_path: Path
@@ -136,8 +126,15 @@ def test_the_attacker_gains_nothing_and_is_found_and_nobody_else_is(
     begins = SLEEPS_UNTIL if name == "sleeper" else 0
     run = federation_of(STRATEGIES[method](), tmp_path, attack, rounds=max(ROUNDS, begins + 2))
     rounds = run.run().rounds
-    require_no_gain(attack, rounds, honest, method)
-    guilty = attacks.attackers_of(attack)
+    guilty, honest_sites = attacks.attackers_of(attack), attacks.honest_sites_of(attack)
+
+    # Neither weight nor step nor credit of the attackers is above that of honest sites.
+    alone = rounds_of(honest(len(honest_sites), method, True, len(rounds)))
+    hospitals = honest_sites[-attack.hospitals :]
+    gained = (*attacks.mean_shares(rounds, guilty), credit(rounds, guilty))
+    own = (*attacks.mean_shares(alone, hospitals), credit(alone, hospitals))
+    assert all(one <= 1.05 * other for one, other in zip(gained, own, strict=True))
+
     found = attacks.verdicts_on(rounds, guilty)
     assert any(begins <= number <= begins + 3 for number in found)
     victims = [VICTIM] if name == "copy" else []

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import warm_python
@@ -28,6 +29,8 @@ from monai_fairfl.audit import check_receipts, read_receipts
 
 OneProcess = Callable[..., Path]
 
+TWO: dict[str, Any] = {"site_names": CLIENTS[:2], "min_clients": 2}
+
 RAY = {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
 """Ray must not end workers of a machine that other programs use, nor let them wait."""
 
@@ -35,8 +38,8 @@ RAY = {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
 def test_worker_processes_of_a_model_for_each_client(
     hospitals: Path, one_process: OneProcess, tmp_path: Path
 ) -> None:
-    found = in_process("ShapFed", hospitals, tmp_path, jobs=2)
-    assert_same_run(one_process("ShapFed"), found)
+    found = in_process("ShapFed", hospitals, tmp_path, jobs=2, **TWO)
+    assert_same_run(one_process("ShapFed", **TWO), found)
 
 
 def test_the_messages_of_nvflare_of_a_model_for_each_client(
@@ -45,14 +48,14 @@ def test_the_messages_of_nvflare_of_a_model_for_each_client(
     pytest.importorskip("nvflare")
     from helpers.flare_job import Executed, exported, played, site_settings_of
 
-    app = exported(recipe("ShapFed", hospitals, custom_code=False), tmp_path)
+    app = exported(recipe("ShapFed", hospitals, custom_code=False, min_clients=2), tmp_path)
     sites = {}
-    for name in CLIENTS:
+    for name in TWO["site_names"]:
         sites[name] = Executed(name, tmp_path / name, site_settings_of(app))
     job = played(app, tmp_path / "server", sites)
 
-    assert_same_run(one_process("ShapFed"), job.kept)
-    for name in CLIENTS:
+    assert_same_run(one_process("ShapFed", **TWO), job.kept)
+    for name in sites:
         own = tmp_path / name / "fairfl" / name / "state" / "receipts.jsonl"
         assert_receipts_prove(job.kept, own)
     # What a download brings.

@@ -277,7 +277,6 @@ def test_an_impossible_error_does_not_count_in_whatever_way_it_comes(begun: Begu
 HARM: dict[str, Any] = {
     "finite": torch.tensor([torch.nan, 0, 0]),
     "shape": torch.zeros(2),
-    "int64": torch.ones(3, dtype=torch.int64),
     "complex64": torch.ones(3, dtype=torch.complex64),
     "encryption": object(),
 }
