@@ -111,8 +111,10 @@ def test_inference_evaluation_and_exports_score_as_the_federation_did(
     [table] = (run / "sites" / name).rglob("*-test_score-*.csv")
     expected = {Path(row["case"]).name: float(row["dice"]) for row in rows(table)}
 
-    out = tmp_path / "scores"
-    assert main(["evaluate", str(run), str(sites), "--out", str(out)]) == 0
+    out, only = tmp_path / "scores", tmp_path / "only"
+    only.mkdir()
+    (only / name).symlink_to(site)
+    assert main(["evaluate", str(run), str(only), "--out", str(out)]) == 0
     table = out / name / "val_mean_dice_raw.csv"
     found = {Path(row["filename"]).name: float(row["mean"]) for row in rows(table)}
     assert found == pytest.approx(expected, abs=1e-6)
