@@ -25,7 +25,6 @@ from monai_fairfl.data import overview, site_datalist
 from monai_fairfl.data.image_files import is_nifti
 from monai_fairfl.data.layouts import recognise, site_folders, sites_at
 from monai_fairfl.errors import ConfigError, DataError, FairFLError
-from monai_fairfl.transports.engines.site import SITE_FILE, Site
 from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import warnings_as_notes
 from monai_fairfl.workflow.inputs import in_colour
@@ -62,6 +61,9 @@ def doctor(args: argparse.Namespace) -> Answer:
     found: dict[str, Any] = {}
     lines = []
     if args.folder or args.write_lists:
+        # Not above: a training needs this module, and no engine.
+        from monai_fairfl.transports.engines.site import SITE_FILE
+
         folder = Path(args.folder or "").absolute()
         if (folder / SITE_FILE).is_file() or (folder / "startup").is_dir():
             findings.append(_own_settings(folder))
@@ -120,6 +122,8 @@ def _machine() -> Iterator[Finding]:
 
 def _own_settings(root: Path) -> Finding:
     """The settings in a startup kit, or in a folder for Flower, read as a job's site reads them."""
+    from monai_fairfl.transports.engines.site import SITE_FILE, Site
+
     what = f"site {root.name}"
     try:
         site = Site(root.name, root, job={})
