@@ -12,7 +12,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
-from helpers.command_line import run_json
+from helpers.command_line import Commands
 from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 from monai.bundle import ConfigParser
 
@@ -34,7 +34,7 @@ def bundle(tmp_path: Path) -> Path:
 @pytest.fixture
 def adopt(capsys: pytest.CaptureFixture[str]) -> Adopt:
     """Runs the command, and returns what it says to programs."""
-    return lambda *words, code=0: run_json(capsys, "bundle", "adopt", *words, code=code)
+    return lambda *words, code=0: Commands(capsys).json("bundle", "adopt", *words, code=code)
 
 
 def change(bundle: Path, **keys: Any) -> None:

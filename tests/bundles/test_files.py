@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
+from helpers.checkout import CHECKOUT
+from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, TRAIN, Bundle
 from monai.bundle import verify_metadata, verify_net_in_out
 
 from monai_fairfl.bundle import copy_bundle, locate_bundle
 
-SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
+SCHEMA = CHECKOUT / "monai_fairfl" / "bundle_schema.json"
 # Of meta_schema_20240725.json, https://project-monai.github.io/schema/ (Apache License 2.0).
 REQUIRED_BY_THE_OFFICIAL_SCHEMA = {
     *("schema", "version", "monai_version", "pytorch_version", "numpy_version"),
@@ -28,7 +29,7 @@ REQUIRED_OF_A_TENSOR = {
 
 
 def test_both_bundles_are_tested_here() -> None:
-    names = sorted(folder.parent.name for folder in (ROOT / "bundles").glob("*/configs"))
+    names = sorted(folder.parent.name for folder in (CHECKOUT / "bundles").glob("*/configs"))
     assert sorted(bundle.name for bundle in BUNDLES) == names
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_inference_evaluation_and_exports_score_as_the_federation_did(
     exported = tmp_path / "exported"
     assert main(["export", str(run / "models" / "global.pt"), "--out", str(exported)]) == 0
     model = {"ckpt_path": str(exported / "models" / "model.pt")}
-    copy = bundle.copied_to(exported).without_overrides()
+    copy = replace(bundle, copy=exported, small={})
     copy.run(INFERENCE, images, tmp_path / "again", **model)
     again = masks_in(bundle, tmp_path / "again" / "eval")
     assert list(again) == list(segmented)

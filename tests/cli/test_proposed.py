@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.checkout import CHECKOUT
+from helpers.proposed_fixes import texts_of
 
 from monai_fairfl.cli import COMMANDS, parsed
 
@@ -30,28 +30,16 @@ LINE = re.compile(r"monai-fairfl +([a-z][^`\n;|]*)")
 """What follows the program's name, to the end of the code or the line."""
 
 
-def texts_of(file: Path) -> Iterator[str]:
+def texts_in(file: Path) -> Iterator[str]:
     """The texts of a file; of Python those in which a value stands for each expression."""
     content = file.read_text(encoding="utf-8")
     if file.suffix != ".py":
         # A line of a shell may go on.
         yield re.sub(r"\$\(\w+\)", "1", re.sub(r"\\\n\s*", " ", content))
         return
-    inner: set[ast.AST] = set()
-    for node in ast.walk(ast.parse(content)):
-        if isinstance(node, ast.JoinedStr):
-            inner.update(node.values)
-            text = ""
-            for part in node.values:
-                value = getattr(part, "value", None)
-                if isinstance(part, ast.Constant):
-                    text += str(value)
-                elif not text[-1:].isalnum():
-                    # What follows a word without a space is an end that may be empty.
-                    text += "X"
-            yield text
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inner:
-            yield node.value
+    for _, text in texts_of(content):
+        # What follows a word without a space is an end that may be empty.
+        yield re.sub(r"(?<=\w)(\{\})+", "", text).replace("{}", "X")
 
 
 def takes(line: str) -> bool:
@@ -84,7 +72,7 @@ def test_every_proposed_line_is_taken(capsys: pytest.CaptureFixture[str]) -> Non
     refused = []
     found = 0
     for file in files:
-        for text in texts_of(file):
+        for text in texts_in(file):
             for line in LINE.findall(text):
                 found += 1
                 if not takes(line):

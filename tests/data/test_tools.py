@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.command_line import run_json
+from helpers.command_line import Commands
 from helpers.faults_of_folders import files_of_at_most, leftovers
 from helpers.refusals import refused
 
@@ -131,6 +131,6 @@ def test_a_path_that_names_no_strategy_is_answered_with_the_reason(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path / "here")
     for path, word in PATHS.items():
-        error = run_json(capsys, "strategies", path, code=2)["error"]
+        error = Commands(capsys).json("strategies", path, code=2)["error"]
         assert path.rpartition(".")[2] in error and word in error
     assert main(["strategies", "own_methods.Fairer"]) == 0

@@ -6,19 +6,15 @@ from __future__ import annotations
 
 import inspect
 import math
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers.fixed_sites import federate
-from helpers.guarded_rounds import (
-    guarded_rounds,
-    lengths,
-    verdict,
-    verdicts,
-)
+from helpers.fixed_sites import Played, federate
 from helpers.updates import (
     PARAMETERS,
     SPEC,
@@ -30,12 +26,14 @@ from helpers.updates import (
     tensors_of,
 )
 
+from monai_fairfl import Strategy
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import (
     DEFAULT,
     BatchStatistics,
     Copies,
     Empty,
+    Guard,
     Noise,
     NonFinite,
     Opposed,
@@ -44,6 +42,64 @@ from monai_fairfl.guards import (
     TooLong,
 )
 from monai_fairfl.strategies import FedAvg
+
+Updates = Mapping[str, np.ndarray]
+
+
+def guarded_rounds(
+    guards: Guard | Sequence[Guard],
+    *rounds: Updates,
+    strategy: Strategy | None = None,
+    buffers: Mapping[str, Mapping[str, torch.Tensor]] = {},
+    samples: Mapping[str, int] = {},
+    start: Mapping[str, torch.Tensor] = START,
+) -> Played:
+    """Federate sites with these updates, client -> flat vector, of a model with statistics.
+
+    Args:
+        guards: of the federation.
+        rounds: client -> flat update, for each round.
+        strategy: FedAvg with equal weights where it is not given.
+        buffers: client -> its statistics; usual ones where a client is not named.
+        samples: client -> images.
+        start: the first model.
+    """
+    fields: dict[str, dict[str, Any]] = {}
+    for name in set[str]().union(*rounds):
+        sent = buffers.get(name, statistics_of())
+        fields[name] = {"buffers": sent, "num_samples": samples.get(name, 100)}
+    given = [{name: tensors_of(one) for name, one in of_round.items()} for of_round in rounds]
+    with tempfile.TemporaryDirectory() as folder:
+        return federate(
+            strategy or FedAvg("uniform"),
+            Path(folder),
+            given,
+            start=start,
+            spec=SPEC,
+            fields=fields,
+            guards=[guards] if isinstance(guards, Guard) else guards,
+        )
+
+
+def verdicts(played: Played) -> dict[str, list[tuple[str, str]]]:
+    """client -> guard and action of each verdict in the last round."""
+    found = {}
+    for client, of_client in played.rounds[-1]["verdicts"].items():
+        found[client] = [(one["guard"], one["action"]) for one in of_client]
+    return found
+
+
+def verdict(played: Played, client: str) -> Any:
+    """The only verdict on a client in the last round."""
+    [found] = played.rounds[-1]["verdicts"][client]
+    return found
+
+
+def lengths(played: Played) -> dict[str, float]:
+    """client -> length of the update that the strategy saw."""
+    gram = played.rounds[-1]["gram"]
+    return dict(zip(gram["clients"], np.sqrt(np.diag(np.array(gram["whole"]))), strict=True))
+
 
 NAMES = "ABCDE"
 QUARANTINE = "quarantine"

@@ -24,7 +24,6 @@ from helpers.checkout import CHECKOUT  # noqa: E402
 from helpers.federations import CLIENTS, assert_same_run  # noqa: E402
 from helpers.flare_job import CLIENTS as SCRIPTS  # noqa: E402
 from helpers.flare_job import reply_to, workspace_of  # noqa: E402
-from helpers.page_tables import names_in_first_column  # noqa: E402
 from nvflare.apis.fl_context import FLContext  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
@@ -36,6 +35,15 @@ from monai_fairfl import read_ledger  # noqa: E402
 PRODUCTION, SIMULATOR = (
     (CHECKOUT / "docs" / name).read_text() for name in ("flare_production.md", "flare_simulator.md")
 )
+
+
+def names_in_first_column(page: str, head: str) -> list[str]:
+    """All words in backticks in the first column of the table whose first line begins so."""
+    table = page.split(head)[1].split("\n\n")[0]
+    names: list[str] = []
+    for row in table.splitlines()[2:]:
+        names += re.findall(r"`([^`]+)`", row.split("|")[1])
+    return names
 
 
 def blocks(page: str, language: str) -> list[str]:

@@ -6,6 +6,8 @@ keys, and the run is that of one process.
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ pytest.importorskip("flwr")
 
 import torch  # noqa: E402
 from cryptography.hazmat.primitives.serialization import Encoding  # noqa: E402
-from helpers.bfloat16_bundle import write_bfloat16_bundle  # noqa: E402
 from helpers.federations import (  # noqa: E402
     BUNDLE,
     SETTINGS,
@@ -23,10 +24,40 @@ from helpers.federations import (  # noqa: E402
 )
 from helpers.flower_grid import App, Nodes, new_key, own_files  # noqa: E402
 
+from monai_fairfl import find_bundle  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.transports.flower import export_app  # noqa: E402
 
 HOME = "MONAI_FAIRFL_HOME"
+
+NETWORK = '''
+import torch
+from monai.networks.nets import DynUNet
+
+
+class Bfloat16DynUNet(DynUNet):
+    """A DynUNet in bfloat16, between images and predictions in float32."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.to(torch.bfloat16)
+
+    def forward(self, x):
+        return super().forward(x.to(torch.bfloat16)).float()
+'''
+
+
+def write_bfloat16_bundle(folder: Path) -> Path:
+    """Copy the prostate bundle into a new folder, with such a network; returns the folder."""
+    shutil.copytree(find_bundle("prostate_mri_segmentation"), folder)
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "__init__.py").touch()
+    (folder / "scripts" / "bfloat16.py").write_text(NETWORK)
+    file = folder / "configs" / "train.json"
+    config = json.loads(file.read_text())
+    config["network_def"]["_target_"] = "scripts.bfloat16.Bfloat16DynUNet"
+    file.write_text(json.dumps(config, indent=4))
+    return folder
 
 
 def test_a_run_has_the_ledger_and_models_of_one_process_in_bfloat16_too(

@@ -84,11 +84,6 @@ class Commands:
         return said
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
-    """Run a command with ``--json`` in this process; returns the one object that it prints."""
-    return Commands(capsys).json(*words, code=code)
-
-
 def wait_until(condition: Callable[[], bool], process: Any, log: Path) -> None:
     """Wait for something that a process does; ``log`` shows why it ended before."""
     deadline = time.monotonic() + 300

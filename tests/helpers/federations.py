@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from helpers.checkout import TINY
 
-from monai_fairfl import BundleFederation, Strategy, find_bundle, read_ledger, strategies
+from monai_fairfl import BundleFederation, find_bundle, read_ledger, strategies
 from monai_fairfl.model_files import state_of_file
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ def strategy(method: str) -> dict[str, Any]:
     return {"_target_": f"monai_fairfl.strategies.{method}", **METHODS[method]}
 
 
-def made_strategy(method: str) -> Strategy:
-    """One of the methods."""
-    made: Strategy = getattr(strategies, method)(**METHODS[method])
-    return made
-
-
 def in_process(
     method: str,
     hospitals: Path,
@@ -49,7 +43,8 @@ def in_process(
     **settings: Any,
 ) -> Path:
     """Run it in this process; what the engines are compared with."""
-    given = {"strategies": made_strategy(method), "min_clients": len(CLIENTS), **settings}
+    made = getattr(strategies, method)(**METHODS[method])
+    given = {"strategies": made, "min_clients": len(CLIENTS), **settings}
     return in_one_process(hospitals, folder / (name or method), rounds, **given)
 
 

@@ -44,23 +44,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "deep_supervision": True,
         "deep_supr_num": 1,
     },
-    "basic_unet_plus_plus": {
-        "_target_": "BasicUNetPlusPlus",
-        "features": [4, 4, 8, 8, 8, 4],
-        "deep_supervision": True,
-    },
 }
 """Bundle -> its network, without what all have in common and ``out_channels``."""
 
-SIDES = {"basic_unet_plus_plus": 32}
-"""Bundle -> voxels of a patch along each axis, 16 for the others. BasicUNet++ halves them four
-times, and its normalisation needs more than one voxel at the end."""
-
-OF_SEVERAL = {"_target_": "DeepSupervisionLoss", "loss": "@outputs_loss"}
 LOSSES: dict[str, Any] = {
     # AutoRunner's SegResNet trains with this loss of all outputs.
-    "segresnet_ds": OF_SEVERAL,
-    "basic_unet_plus_plus": OF_SEVERAL,
+    "segresnet_ds": {"_target_": "DeepSupervisionLoss", "loss": "@outputs_loss"},
     # DynUNet stacks its outputs along the second axis.
     "dynunet": "$lambda pred, label: sum(@outputs_loss(one, label) for one in pred.unbind(1))",
 }
@@ -92,12 +81,11 @@ def write_foreign_bundle(root: Path, name: str, classes: int = 1) -> Path:
     Returns:
         ``root``.
     """
-    side = SIDES.get(name, 16)
     (root / "configs").mkdir(parents=True)
     train = (EXAMPLE / "train.json").read_text()
-    for old, new in {"/imagesTr": "volumes", "/labelsTr": "outlines", ":-1]": ":-9]"}.items():
+    habits = {"/imagesTr": "volumes", "/labelsTr": "outlines", ":-1]": ":-9]", "[-1:]": "[-9:]"}
+    for old, new in habits.items():
         train = train.replace(old, new)
-    train = train.replace("[-1:]", "[-9:]").replace("[16, 16, 16]", f"[{side}, {side}, {side}]")
     config = ConfigParser(json.loads(train))
     network = {**IN_3D, **NETWORKS[name], "out_channels": classes + 1}
     changes = {
@@ -127,9 +115,7 @@ def write_foreign_bundle(root: Path, name: str, classes: int = 1) -> Path:
         dataset |= {"_target_": "PersistentDataset", "cache_dir": "$@bundle_root + '/cache'"}
         config[part]["dataloader"]["num_workers"] = 2
     metadata = json.loads((EXAMPLE / "metadata.json").read_text())
-    data_format = metadata["network_data_format"]
-    for tensor in (data_format["inputs"]["image"], data_format["outputs"]["pred"]):
-        tensor["spatial_shape"] = [side, side, side]
+    tensor = metadata["network_data_format"]["outputs"]["pred"]
     names = {str(number): f"ball {number}" for number in range(1, classes + 1)}
     tensor |= {"num_channels": classes + 1, "channel_def": {"0": "background", **names}}
     (root / "configs" / "train.json").write_text(json.dumps(config.config, indent=4))

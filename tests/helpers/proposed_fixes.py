@@ -6,9 +6,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from helpers.checkout import CHECKOUT
+
+
+def texts_of(code: str) -> Iterator[tuple[ast.AST, str]]:
+    """The texts of Python code, each with the node around it; ``{}`` in place of values."""
+    for parent in ast.walk(ast.parse(code)):
+        if isinstance(parent, ast.JoinedStr):
+            continue
+        for node in ast.iter_child_nodes(parent):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            if isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str):
+                yield parent, "".join(
+                    str(getattr(part, "value", "")) if isinstance(part, ast.Constant) else "{}"
+                    for part in parts
+                )
 
 
 def without_a_row(room: str, rows: Collection[str], others: str) -> list[str]:
@@ -21,18 +35,9 @@ def without_a_row(room: str, rows: Collection[str], others: str) -> list[str]:
     """
     proposed = set()
     for file in (CHECKOUT / "monai_fairfl" / room).glob("*.py"):
-        tree = ast.parse(file.read_text())
-        # Not docstrings, nor the parts of what has values in it.
-        skip = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            skip.update(node.values if isinstance(node, ast.JoinedStr) else ())
-        for node in ast.walk(tree):
-            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-            text = "".join(
-                str(getattr(part, "value", "")) if isinstance(part, ast.Constant) else "{}"
-                for part in parts
-            )
-            if node not in skip:
+        for node, text in texts_of(file.read_text()):
+            # Not docstrings.
+            if not isinstance(node, ast.Expr):
                 proposed.update(re.split(r"; |\. (?=[A-Z])", text)[1:])
     missing = []
     for clause in sorted(proposed):

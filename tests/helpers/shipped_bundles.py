@@ -7,16 +7,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.checkout import DEVICE
+from helpers.checkout import CHECKOUT, DEVICE
 from monai.bundle import ConfigWorkflow
 
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
-
-ROOT = Path(__file__).parents[2]
 
 # The configuration files of each workflow.
 TRAIN = ("train",)
@@ -57,7 +56,7 @@ class Bundle:
 
     @property
     def root(self) -> Path:
-        return self.copy or ROOT / "bundles" / self.name
+        return self.copy or CHECKOUT / "bundles" / self.name
 
     @property
     def configs(self) -> Path:
@@ -78,10 +77,6 @@ class Bundle:
     def without_overrides(self) -> Bundle:
         """The bundle of a user who names folders and a model, and no values."""
         return replace(self, small={})
-
-    def copied_to(self, folder: Path) -> Bundle:
-        """The bundle in the folder of a copy."""
-        return replace(self, copy=folder)
 
     def workflow(
         self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any
@@ -131,18 +126,9 @@ class Bundle:
         return cause
 
 
-def _write_two_hospitals(root: Path) -> list[str]:
-    return write_sites(root, sites=SITES[:2], size=(48, 48, 8), cases=4)
-
-
-def _write_two_clinics(root: Path) -> list[str]:
-    # The second labels the disc only.
-    return write_clinics(root, clinics=CLINICS[1:3], size=96, cases=4)
-
-
 PROSTATE = Bundle(
     name="prostate_mri_segmentation",
-    write=_write_two_hospitals,
+    write=partial(write_sites, sites=SITES[:2], size=(48, 48, 8), cases=4),
     small={"size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4},
     overlays=(("two_channel",), ("light", "paper_setting")),
     images=".",
@@ -153,7 +139,8 @@ PROSTATE = Bundle(
 )
 FUNDUS = Bundle(
     name="fundus_disc_cup_segmentation",
-    write=_write_two_clinics,
+    # The second labels the disc only.
+    write=partial(write_clinics, clinics=CLINICS[1:3], size=96, cases=4),
     small={"size": [32, 32], "channels": [4, 8, 16], "working_size": 64},
     overlays=(("light", "paper_setting"),),
     images="images",

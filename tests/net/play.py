@@ -415,38 +415,6 @@ def clinics(root: Path) -> Path:
     return root
 
 
-def write_series(folder: Path, voxels: np.ndarray, along: Sequence[float]) -> None:
-    """A DICOM series of single images; ``along``: the directions of a row and of a column."""
-    from pydicom.dataset import FileDataset, FileMetaDataset
-    from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage
-
-    folder.mkdir(parents=True)
-    root = f"1.2.826.0.1.3680043.8.498.{sum(folder.name.encode())}"
-    tags = {
-        **{"StudyInstanceUID": f"{root}.1", "SeriesInstanceUID": f"{root}.2"},
-        **{"FrameOfReferenceUID": f"{root}.3", "SOPClassUID": MRImageStorage, "Modality": "MR"},
-        **{"PatientID": folder.name, "PatientName": folder.name, "PatientBirthDate": "19500101"},
-        **{"PatientSex": "M", "StudyID": "1", "StudyDate": "20200102", "StudyTime": "030405"},
-        **{"AccessionNumber": "A1", "SeriesNumber": 5, "SeriesDescription": "t2"},
-        **{"ImageType": ["ORIGINAL", "PRIMARY"], "SliceThickness": 3, "PixelSpacing": [1.5, 1.5]},
-        "ImageOrientationPatient": [float(f"{value:.10g}") for value in along],
-    }
-    step = 3 * np.cross(along[:3], along[3:])
-    for number, slice_of in enumerate(np.moveaxis(voxels.astype(np.int16), 2, 0)):
-        meta = FileMetaDataset()
-        meta.TransferSyntaxUID = ExplicitVRLittleEndian
-        meta.MediaStorageSOPClassUID = MRImageStorage
-        meta.MediaStorageSOPInstanceUID = f"{root}.9.{number + 1}"
-        image = FileDataset(None, {}, file_meta=meta, preamble=bytes(128))
-        for name, value in tags.items():
-            setattr(image, name, value)
-        image.SOPInstanceUID, image.InstanceNumber = f"{root}.9.{number + 1}", number + 1
-        place = np.array([-30.0, -20.0, -8.0]) + number * step
-        image.ImagePositionPatient = [float(f"{value:.10g}") for value in place]
-        image.set_pixel_data(np.ascontiguousarray(slice_of.T), "MONOCHROME2", 16)
-        image.save_as(folder / f"IM{number:04d}.dcm", enforce_file_format=True)
-
-
 def analytic(state: Tensors) -> Tensors:
     """Weights of a small UNet that asks whether a channel of the image is above a grey value.
 
@@ -485,7 +453,11 @@ TINY = {"size": [32, 32], "channels": [4, 8], "batch_size": 2}
 
 def play_bundles(adapter: Any, folder: Path) -> Iterator[Row]:
     """Two rounds of FedAvg and FedCE by each bundle; what is reported, and masks of new images."""
-    oblique = [math.cos(0.2), math.sin(0.2), 0, 0, 0, -1]
+    # Imported here: it imports the package of the checkout that is played.
+    sys.path.append(str(HERE.parent))
+    from helpers.dicom_series import write_series
+
+    oblique = (math.cos(0.2), math.sin(0.2), 0, 0, 0, -1)
     # One volume in two axis orders; a series along the patient's axes, and an oblique one.
     image, _ = volume(1, 8, noise=0)
     (folder / "scans").mkdir()
@@ -493,8 +465,14 @@ def play_bundles(adapter: Any, folder: Path) -> Iterator[Row]:
     nibabel.save(plain, folder / "scans" / "plain.nii.gz")
     turned = plain.as_reoriented(np.array([[2, -1], [0, 1], [1, -1]]))
     nibabel.save(turned, folder / "scans" / "turned.nii.gz")
-    write_series(folder / "scans" / "axial", image, [1, 0, 0, 0, 1, 0])
-    write_series(folder / "scans" / "oblique", image, oblique)
+    for name, along in (("axial", (1, 0, 0, 0, 1, 0)), ("oblique", oblique)):
+        write_series(
+            folder / "scans" / name,
+            image.T,
+            orientation=along,
+            spacing=(1.5, 1.5),
+            origin=(-30, -20, -8),
+        )
     (folder / "photographs").mkdir()
     Image.fromarray(photograph(1, 9)[0]).save(folder / "photographs" / "eye.png")
     for bundle, data, images in (

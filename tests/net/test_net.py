@@ -8,15 +8,12 @@ commit, after ``make net-update``.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from net import play
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE))
-
-import play  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", ["near", "exact"])

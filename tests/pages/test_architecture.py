@@ -17,14 +17,10 @@ PACKAGE = CHECKOUT / "monai_fairfl"
 PAGE = (CHECKOUT / "docs" / "architecture.md").read_text()
 
 
-def section(title: str) -> str:
-    """The text below a heading of the page."""
-    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-
-
 def test_every_room_is_on_the_page_and_every_room_of_the_page_is_there() -> None:
     named = set()
-    for cell in re.findall(r"^\| (`.+?) \|", section("The rooms"), re.MULTILINE):
+    section = PAGE.partition("\n## The rooms\n")[2].partition("\n## ")[0]
+    for cell in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE):
         named |= {name.rstrip("/") for name in re.findall(r"`([\w./]+)`", cell)}
     for name in named:
         assert (PACKAGE / name).exists(), f"{name} is on the page, and not in the package"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from helpers.checkout import CHECKOUT
@@ -19,15 +18,10 @@ BUNDLES = {
 """Bundle -> the study of its own recipe."""
 
 
-def study_of(bundle: str) -> dict[str, Any]:
-    file = CHECKOUT / "experiments" / "studies" / f"{BUNDLES[bundle]}.json"
-    study: dict[str, Any] = json.loads(file.read_text())
-    return study
-
-
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_a_bundle_trains_as_it_was_measured_where_nothing_is_given(bundle: str) -> None:
-    study = study_of(bundle)
+    file = CHECKOUT / "experiments" / "studies" / f"{BUNDLES[bundle]}.json"
+    study = json.loads(file.read_text())
     configs = find_bundle(bundle) / "configs"
     federate = json.loads((configs / "federate.json").read_text())
     full_run = federate["full_run"]

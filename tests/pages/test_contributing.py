@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from helpers import warm_python
+from helpers.checkout import CHECKOUT
 from helpers.driving import CLIENTS, play, reported
 from helpers.shipped_strategies import SHIPPED
 from prediction_entropy import prediction_entropy
@@ -23,7 +24,6 @@ from prediction_entropy import prediction_entropy
 from monai_fairfl import Strategy, Train
 from monai_fairfl.messages import MEASUREMENTS, Entry, Range
 
-CHECKOUT = Path(__file__).parents[2]
 GUIDE = (CHECKOUT / "CONTRIBUTING.md").read_text()
 OVERVIEW = CHECKOUT / "docs" / "methods" / "README.md"
 
@@ -61,19 +61,6 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def run_tests(checkout: Path, *arguments: str) -> str:
-    """The output of pytest in ``checkout``."""
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", "tmp", *arguments]
-    done = warm_python.run(words, checkout, PYTHONPATH=str(checkout))
-    return done.stdout
-
-
-def command_of_a_new_strategy() -> list[str]:
-    """The arguments of the command that runs what concerns a new strategy."""
-    [shown] = re.findall(r"^\.venv/bin/python -m pytest -q (.*?)\n```", GUIDE, re.DOTALL | re.M)
-    return shlex.split(shown.replace("\\\n", " "))
-
-
 def test_the_steps_of_a_strategy_are_enough(checkout: Path) -> None:
     # Steps 1 and 2: the class, and its name.
     package = checkout / "monai_fairfl" / "strategies"
@@ -100,9 +87,11 @@ def test_the_steps_of_a_strategy_are_enough(checkout: Path) -> None:
     edit(checkout / "docs" / "ledger.md", "| `Ditto` | yes |", row + "| `Ditto` | yes |")
 
     # Its two tests and doctest, the pages, the command's list, and the promises of all strategies.
-    done = run_tests(checkout, *command_of_a_new_strategy())
-    passed = re.search(r"^(\d+) passed", done, re.MULTILINE)
-    assert passed is not None and int(passed[1]) >= 6, done[-3000:]
+    [shown] = re.findall(r"^\.venv/bin/python (-m pytest -q .*?)\n```", GUIDE, re.DOTALL | re.M)
+    words = [*shlex.split(shown.replace("\\\n", " ")), "-p", "no:cacheprovider"]
+    done = warm_python.run([*words, "--basetemp", "tmp"], checkout, PYTHONPATH=str(checkout))
+    passed = re.search(r"^(\d+) passed", done.stdout, re.MULTILINE)
+    assert passed is not None and int(passed[1]) >= 6, done.stdout[-3000:]
 
 
 def test_a_measurement_is_added_without_the_package_as_the_guide_shows(

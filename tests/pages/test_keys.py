@@ -4,12 +4,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from helpers.checkout import CHECKOUT
-
-sys.path.insert(0, str(CHECKOUT / "docs" / "site"))
-import keys_page  # noqa: E402
+import keys_page
 
 AGAIN = "make settings writes it anew"
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import own_loop
 import pytest
-import torch
 from helpers import warm_python
+from helpers.federations import assert_same_run
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import WeightType
 
@@ -66,14 +66,6 @@ def page(three_hospitals: Path) -> dict[str, Any]:
     return found
 
 
-def assert_same(one: dict[str, Any], two: dict[str, Any]) -> None:
-    """That two model files have equal tensors."""
-    assert one.keys() == two.keys()
-    for name, value in one.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(value, two[name]), name
-
-
 @pytest.fixture
 def _quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's processes do not import MONAI again, each for itself."""
@@ -87,10 +79,7 @@ def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
     history = own_loop.run(three_hospitals / "hospitals", tmp_path / "own")
 
     assert history.finished
-    here = in_one_process.run_dir
-    assert (tmp_path / "own" / "ledger.jsonl").read_bytes() == (here / "ledger.jsonl").read_bytes()
-    model, own = Path("models", "global.pt"), tmp_path / "own"
-    assert_same(torch.load(here / model), torch.load(own / model))
+    assert_same_run(in_one_process.run_dir, tmp_path / "own")
 
 
 def test_a_round_by_hand_is_the_first_round_of_the_federation(

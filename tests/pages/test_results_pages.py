@@ -5,16 +5,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+import results
 from helpers.checkout import CHECKOUT
-
-sys.path.append(str(CHECKOUT / "experiments"))
-
-import results  # noqa: E402
 
 DOCS = CHECKOUT / "docs"
 FIRST = DOCS / "results.md"
