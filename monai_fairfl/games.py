@@ -226,9 +226,6 @@ def exact_shapley(game: Game) -> Valuation:
     Args:
         game: of at most 20 players.
 
-    Raises:
-        ConfigError: with more players than that.
-
     >>> found = exact_shapley(Game("AB", lambda coalition: float(coalition == {"A", "B"})))
     >>> found.values["A"].value, found.evaluations, found.total
     (0.5, 4, 1.0)

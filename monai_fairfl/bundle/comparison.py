@@ -131,10 +131,9 @@ class Comparison:
             :func:`~monai_fairfl.report.write.write_comparison`.
 
         Raises:
-            ConfigError: when the folder holds another comparison; it names what differs. Or when
-                this machine lacks a device.
-            FairFLError: what is wrong with the data; a signal stopped it; no two strategies have
-                cells that can be compared; or the folder is used, and ``resume`` not set.
+            FairFLError: when the folder holds another comparison, naming what differs; this machine
+                lacks a device; what is wrong with the data; a signal stopped it; no two strategies
+                have cells that can be compared; or the folder is used, and ``resume`` not set.
             SomeFailed: naming every cell that failed and why, after the others have run.
         """
         with configuration.errors_in_one_line():

@@ -360,8 +360,12 @@ class BundleFederation(Observer):
         """
         folder = folder or self.folders[strategy.name]
         records = resuming.records_of(folder)
-        # A start, the rounds and an end: of a comparison over seeds, which keeps no checkpoint.
-        if len(records) == self.settings.rounds + 2 and not (folder / "checkpoints").exists():
+        # A start, the rounds and an end: of a comparison over seeds, which keeps no checkpoint. A
+        # coalition's model would be lost.
+        whole = not sites and len(records) == self.settings.rounds + 2
+        if whole and not (folder / "checkpoints").exists():
+            now = {"configuration": configuration_of(strategy)}
+            resuming.check_same(folder, records[0], now)
             return History(folder, records, finished=True)
         arguments = {"guards": self.guards, "recipe": self.recipe, "observer": self}
         arguments |= self.settings.keywords()

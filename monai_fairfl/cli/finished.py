@@ -47,7 +47,7 @@ def report(args: argparse.Namespace) -> Answer:
     """Carry out ``report``; that of a comparison over seeds or folds is written again."""
     folder = Path(args.run_dir[0])
     plan = recorded_config(folder, PLAN)
-    if plan and not args.out:
+    if plan and not args.run_dir[1:] and not args.out:
         cells = [
             cell.folder
             for cell in cells_of(folder, plan["seeds"], plan["folds"], plan["strategies"])
@@ -137,10 +137,11 @@ def _what_if(run: Path, args: argparse.Namespace) -> Answer:
 
 def value(args: argparse.Namespace) -> Answer:
     """Carry out ``value``."""
-    folder = find_runs([args.run_dir])[0].absolute()
-    if not (folder / SETTINGS).is_file():
-        # One of several strategies.
-        folder = folder.parent
+    run, *others = find_runs([Path(args.run_dir).absolute()])
+    # The settings of several strategies are above their runs.
+    folder = run if (run / SETTINGS).is_file() else run.parent
+    if others and folder == run:
+        raise ConfigError(f"{args.run_dir} holds several runs: name one of them, such as {run}")
     runs = find_runs([folder])
     keys = recorded_config(folder).get("keys")
     if keys is None or not all(map(ended, runs)):
@@ -165,7 +166,7 @@ def value(args: argparse.Namespace) -> Answer:
     judged = {"judged_by": "others"} if args.others_judge else {}
     target = {"_target_": f"monai_fairfl.valuation.{kind}", **judged}
     keys["valuations"] = [{**target, "method": method} for method in methods]
-    keys |= {"run_dir": folder, "resume": True}
+    keys |= {"run_dir": folder, "resume": True, "report": True}
     run_line([str(Path(keys["bundle_root"]) / FEDERATE)], keys, folder / LOG, args.verbose)
 
     found = {}

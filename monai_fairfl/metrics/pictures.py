@@ -138,8 +138,8 @@ class CasePictures:
         for number, (name, case) in enumerate(shown.items()):
             left = number * (PANEL + 10)
             title = f"{name}: Dice {case.dice:.3f}\n{Path(case.file).name[-50:]}"
-            words.text((left, 2), title, fill="black")
             try:
+                words.text((left, 2), title, fill="black")
                 page.paste(picture_of(case), (left, 34))
             except Exception as error:  # as above
                 logger.warning("%s is not drawn: %s", case.file, in_words(error))

@@ -211,6 +211,8 @@ def _binarised(y_pred: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     Anything else is refused: logits and class indices would be scored without complaint.
     """
+    if y_pred.shape != y.shape:
+        raise DataError(f"prediction {y_pred.shape} and label {y.shape} must have the same shape")
     require_binary("prediction", y_pred)
     require_binary("label", y)
     pred = convert_to_tensor(y_pred, dtype=torch.float32, track_meta=False)

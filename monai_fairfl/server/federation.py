@@ -477,7 +477,7 @@ class Federation:
             end = self._tried("the end", done, clients, lambda end: self._ask(end, requests))
         scores = closing_scores(end.exchanges[0], settings.final)
         of_global = {
-            client: found.get("global", found["own"])
+            client: found["global"] if "global" in found else found["own"]
             for client, found in scores.items()
             if "global" in found or client not in strategy.rewards
         }

@@ -545,6 +545,8 @@ def check_valuations(
             problem = f"it needs the updates: give {RECORD_UPDATES}, or take Retraining"
         if valuation.method == "exact" and len(clients) > MOST_PLAYERS:
             problem = f"{len(clients)} clients are too many; take 'permutation', or 'gtg'"
+        if valuation.judged_by == "others" and len(clients) < 2:
+            problem = "others cannot judge a single client"
         if valuation.utility not in known_utilities:
             problem = f"utility must be one of {known_utilities}, got {valuation.utility!r}"
         if valuation.data == "test" and not has_test_images:

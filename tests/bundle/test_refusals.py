@@ -23,7 +23,7 @@ from monai_fairfl.bundle import SiteSettings, bundle_client, check_config, initi
 from monai_fairfl.data import check_cases, site_datalist
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.strategies import FedAvg, FedCE, FedCI, FedGA
-from monai_fairfl.valuation import Reconstruction
+from monai_fairfl.valuation import Reconstruction, Retraining
 
 # --- where the federation is made
 
@@ -98,6 +98,7 @@ OF_THE_CHECK: list[tuple[dict[str, Any], str]] = [
     ({"strategies": FedCE(), "site_names": "elm"}, "FedCE takes 2 .* 1"),
     ({"strategies": Thirsty()}, "'leave_one_out_eror'.*'leave_one_out_error'"),
     ({"valuations": Reconstruction()}, "reconstruction-exact-mean.*record_updates"),
+    ({"valuations": Retraining(judged_by="others"), "site_names": "elm"}, "single client"),
     # The second strategy is checked before the first one trains.
     ({"strategies": [FedAvg(), AtMostTwo()]}, "AtMostTwo.* 2 sites"),
     ({"strategies": [FedAvg(), FedGA()], "clients_per_round": 1, "min_clients": 1}, "FedGA.* 1"),

@@ -17,13 +17,17 @@ def test_recorded_updates_give_both_values_with_intervals_and_train_nothing(
 ) -> None:
     run = tmp_path / "run"
     words = ["train", sites, "--out", run, *FEDCE, *TINY, "--rounds", "1", "--record-updates"]
-    words += ["--local-epochs", "1"]
+    words += ["--local-epochs", "1", "--report", "False"]
     code, _, said = cli.shown(*words)
     assert code == 0 and "GB" in said
     # One of a comparison over seeds has none either.
     shutil.rmtree(run / "checkpoints")
     before = bytes_of(run, "ledger.jsonl", "models/*.pt")
-    found = cli.json("value", run)["values"]["FedCE-sum"]
+    said = cli.refusal(*words, "--strategy", "FedCE('cos')")
+    assert "mode" in said
+    answer = cli.json("value", run)
+    assert Path(answer["report"]).exists()
+    found = answer["values"]["FedCE-sum"]
     [shapley] = [one for one in found if one["method"] == "exact"]
     assert len(found) == 2
     assert bytes_of(run, "ledger.jsonl", "models/*.pt") == before

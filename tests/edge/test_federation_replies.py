@@ -24,7 +24,7 @@ from helpers.least_squares_federation import (
 
 from monai_fairfl import Reply, Request, Train, read_ledger
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.strategies import FedAvg, Rounds, Strategy
+from monai_fairfl.strategies import CGSV, FedAvg, Rounds, Strategy
 
 QUIET: dict[str, Any] = {"evaluate": (), "final": ()}
 
@@ -68,6 +68,12 @@ def test_a_bad_reply_is_left_out_with_its_reason_and_the_others_go_on(
 
 
 # --- replies that do not belong to the exchange
+
+
+def test_a_client_that_scores_only_the_global_model_at_the_end_is_missing(tmp_path: Path) -> None:
+    lost = losing(lambda request: request.client == "A" and bool(request.context.get("closing")))
+    end = federation(tmp_path, CGSV(gamma=None), lost, final=["score"]).run().records[-1]
+    assert end["missing"] == {"A": "timeout"} and [*end["scores"]["A"]] == ["global"]
 
 
 def test_a_second_or_foreign_answer_does_not_count(tmp_path: Path) -> None:

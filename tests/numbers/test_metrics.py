@@ -80,6 +80,12 @@ def test_slice_dice_pools_the_slices_with_reference_and_keeps_each_case() -> Non
     assert buffer.flatten().tolist() == pytest.approx([np.mean(s) for s in slices], abs=1e-6)
 
 
+def test_a_prediction_of_other_classes_than_the_label_is_refused() -> None:
+    for metric in (SliceDiceMetric(), SpacedHausdorffMetric()):
+        with pytest.raises(DataError, match="shape"):
+            metric(torch.zeros(1, 2, *SHAPE), with_spacing(np.zeros((1, 1, *SHAPE))))
+
+
 # ---- surface distance
 
 
