@@ -43,12 +43,10 @@ from monai_fairfl.guards import (
 )
 from monai_fairfl.strategies import FedAvg
 
-Updates = Mapping[str, np.ndarray]
-
 
 def guarded_rounds(
     guards: Guard | Sequence[Guard],
-    *rounds: Updates,
+    *rounds: Mapping[str, np.ndarray],
     strategy: Strategy | None = None,
     buffers: Mapping[str, Mapping[str, torch.Tensor]] = {},
     samples: Mapping[str, int] = {},

@@ -20,7 +20,6 @@ SPEC = ModelSpec(
     output=("out", 0),
 )
 PARAMETERS = sum(int(np.prod(shape)) for shape in SHAPES.values())
-LENGTH_OF_MODEL = 50.0
 
 
 def directions(count: int, seed: int = 0) -> np.ndarray:
@@ -68,9 +67,5 @@ def statistics_of(
     }
 
 
-def model_at(values: np.ndarray) -> dict[str, torch.Tensor]:
-    """A whole model with these parameters."""
-    return {**tensors_of(values), **statistics_of(batches=0)}
-
-
-START = model_at(LENGTH_OF_MODEL * directions(1, seed=99)[0])
+START = {**tensors_of(50 * directions(1, seed=99)[0]), **statistics_of(batches=0)}
+"""A whole model, whose parameters have the length 50."""
