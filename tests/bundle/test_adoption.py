@@ -12,7 +12,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
-from helpers.command_line import Commands
+from helpers.command_line import Commands, bytes_of
 from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 from monai.bundle import ConfigParser
 
@@ -63,29 +63,24 @@ def adopt_again(bundle: Path, adopt: Adopt) -> None:
     adopt(bundle)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
-
-
 # --- files
 
 
 def test_overlays_come_beside_the_bundles_own_files_or_into_a_copy(
     bundle: Path, tmp_path: Path, adopt: Adopt
 ) -> None:
-    before = contents(bundle)
+    before = bytes_of(bundle, "**/*")
     copied = adopt(bundle, "--out", tmp_path / "copy")
-    assert contents(bundle) == before
+    assert bytes_of(bundle, "**/*") == before
     written = {"configs/federate.json", TRAIN[1], EVALUATE}
     assert set(copied["written"]) == written
-    assert contents(tmp_path / "copy").keys() == {*before, *written}
+    assert bytes_of(tmp_path / "copy", "**/*").keys() == {*before, *written}
     (bundle / "configs" / "federate.json").write_text("mine")
     assert "federate.json" in adopt(bundle, code=2)["error"]
     assert "copy" in adopt(bundle, "--out", tmp_path / "copy", code=2)["error"]
-    assert contents(bundle) == {**before, "configs/federate.json": b"mine"}
+    assert bytes_of(bundle, "**/*") == {**before, "configs/federate.json": b"mine"}
     adopt_again(bundle, adopt)
-    after = contents(bundle)
+    after = bytes_of(bundle, "**/*")
     assert {file: after[file] for file in before} == before and after.keys() - before == written
     assert federate_of(bundle)["config"] == TRAIN
 
@@ -121,9 +116,8 @@ def test_a_bundle_that_cannot_train_is_found_by_a_trial_of_two_sites(
     other = write_foreign_bundle(tmp_path / "other", "dynunet")
     change(other, train__dataset__data="$[{'image': [i, i], 'label': i} for i in @images]")
     assert "bundle's lists" in adopt(other, "--data", data, code=2)["error"]
-    # A loss of one output, for a network that gives two.
-    change(bundle, loss="@outputs_loss")
-    assert adopt(bundle, "--data", data, code=2)["error"]
+    change(bundle, loss="$lambda pred, label: no_such_loss(pred)")
+    assert "no_such_loss" in adopt(bundle, "--data", data, code=2)["error"]
 
 
 # --- what the overlay changes
@@ -200,9 +194,9 @@ def test_the_check_of_a_site_names_all_files_that_cannot_be_used_and_writes_noth
     parser = ConfigParser(federate_of(bundle))
     parser["bundle_root"] = str(bundle)
     check = parser.get_parsed_content("check")
-    before = contents(tmp_path)
+    before = bytes_of(tmp_path, "**/*")
     assert check(str(site)) == {"training": 3, "validation": 2, "testing": 1}
-    assert contents(tmp_path) == before
+    assert bytes_of(tmp_path, "**/*") == before
     damaged, spoilt = (site / "volumes" / f"case{number}.nii.gz" for number in (1, 2))
     damaged.write_bytes(damaged.read_bytes()[:100])
     nib.save(nib.Nifti1Image(np.full((8, 8, 8), np.nan, np.float32), np.eye(4)), spoilt)

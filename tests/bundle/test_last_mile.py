@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers import warm_python
 from helpers.bundle_runs import OVERRIDES, federation
+from helpers.command_line import bytes_of
 from helpers.made_once import MadeOnce
 
 from monai_fairfl import read_ledger
@@ -110,13 +111,8 @@ def test_a_site_uses_the_model_that_it_took_and_a_fused_one_is_not_adapted(
         assert "fused" in capsys.readouterr().err
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    """What a comparison left that must not depend on the number of jobs."""
-    found = {}
-    for pattern in ("**/ledger.jsonl", "**/models/*.pt", "**/valuations/*.json", "datalists/*"):
-        for file in folder.glob(pattern):
-            found[str(file.relative_to(folder))] = file.read_bytes()
-    return found
+FILES = ("**/ledger.jsonl", "**/models/*.pt", "**/valuations/*.json", "datalists/*")
+"""What a comparison left that must not depend on the number of jobs."""
 
 
 def test_every_file_of_worker_processes_is_that_of_one_process(
@@ -125,7 +121,7 @@ def test_every_file_of_worker_processes_is_that_of_one_process(
     run_dir = tmp_path / "run"
     warm_python.fork_server()
     compare(hospitals, run_dir, jobs=2)
-    found, expected = files_of(run_dir), files_of(compared)
+    found, expected = bytes_of(run_dir, *FILES), bytes_of(compared, *FILES)
     assert len([name for name in expected if name.endswith("ledger.jsonl")]) == 2
     assert found.keys() == expected.keys()
     assert [name for name in expected if found[name] != expected[name]] == []

@@ -8,7 +8,6 @@ whose training changed the network by an overlay of the user's own.
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from dataclasses import replace
@@ -19,6 +18,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from helpers.reports import rows_of
 from helpers.shipped_bundles import BUNDLES, EVALUATE, FUNDUS, INFERENCE, PROSTATE, TRAIN, Bundle
 from PIL import Image
 
@@ -44,11 +44,6 @@ OWN_OVERLAYS: dict[str, dict[str, Any]] = {
 """What a user's overlay changes: inputs and layers of the network, and how it looks."""
 
 
-def rows(table: Path) -> list[dict[str, str]]:
-    with table.open() as file:
-        return list(csv.DictReader(file))
-
-
 def voxels(file: Path) -> np.ndarray:
     return np.asarray(nib.Nifti1Image.from_filename(str(file)).dataobj)
 
@@ -72,7 +67,7 @@ def evaluated(bundle: Bundle, site: Path, model: Path, datalist: Path, out: Path
     """Case -> its mean Dice, by the bundle's own evaluation, which is given no values."""
     given = {"ckpt_path": str(model), "datalist_file": str(datalist)}
     bundle.without_overrides().run(EVALUATE, site, out, **given)
-    table = rows(out / "eval" / "val_mean_dice_raw.csv")
+    table = rows_of(out / "eval" / "val_mean_dice_raw.csv")
     return {Path(row["filename"]).name: float(row["mean"]) for row in table}
 
 
@@ -110,14 +105,14 @@ def test_inference_evaluation_and_exports_score_as_the_federation_did(
         report=False,
     ).run()
     [table] = (run / "sites" / name).rglob("*-test_score-*.csv")
-    expected = {Path(row["case"]).name: float(row["dice"]) for row in rows(table)}
+    expected = {Path(row["case"]).name: float(row["dice"]) for row in rows_of(table)}
 
     out, only = tmp_path / "scores", tmp_path / "only"
     only.mkdir()
     (only / name).symlink_to(site)
     assert main(["evaluate", str(run), str(only), "--out", str(out)]) == 0
     table = out / name / "val_mean_dice_raw.csv"
-    found = {Path(row["filename"]).name: float(row["mean"]) for row in rows(table)}
+    found = {Path(row["filename"]).name: float(row["mean"]) for row in rows_of(table)}
     assert found == pytest.approx(expected, abs=1e-6)
 
     images, out = tmp_path / "images", tmp_path / "masks"
@@ -193,52 +188,3 @@ def test_torchscript_and_onnx_give_the_networks_numbers_and_carries_the_recipe(
         torch.testing.assert_close(torch.jit.load(tmp_path / "model.ts")(image), expected)
     found = ReferenceEvaluator(model).run(None, {"image": image.numpy()})[0]
     torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-4, rtol=1e-4)
-
-
-# --- a mask that is known, and slices however they are stored
-
-
-def oblique_affine() -> np.ndarray:
-    """Anisotropic, stored back to front, 20 degrees off the axes in two planes."""
-    a, b = np.radians(20), np.radians(-20)
-    about_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
-    about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
-    stored = np.array([[0, 0.6, 0], [-0.8, 0, 0], [0, 0, 3.6]])
-    affine = np.eye(4)
-    affine[:3, :3] = about_x @ about_z @ stored
-    affine[:3, 3] = 11.5, -37.25, 4.0
-    return affine
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["axial", "slices stored first"])
-def test_a_mask_lies_on_the_grid_and_affine_of_its_volume(
-    order: tuple[int, ...], tmp_path: Path
-) -> None:
-    # With the identity as network the gland is what is bright, so the right mask is known.
-    x, y, z = np.indices((44, 60, 9))
-    ellipsoid = ((x - 18) / 8) ** 2 + ((y - 35) / 10) ** 2 + ((z - 5) / 3) ** 2 < 1
-    blob = ellipsoid.transpose(order)
-    affine = oblique_affine()[:, [*order, 3]]
-    image = 200.0 * blob + np.random.default_rng(0).normal(100, 5, blob.shape)
-    (tmp_path / "volumes").mkdir()
-    nib.save(nib.Nifti1Image(image.astype(np.float32), affine), tmp_path / "volumes" / "a.nii.gz")
-    torch.save({}, tmp_path / "identity.pt")
-    PROSTATE.without_overrides().run(
-        INFERENCE,
-        tmp_path / "volumes",
-        tmp_path,
-        network_def={"_target_": "torch.nn.Identity"},
-        ckpt_path=str(tmp_path / "identity.pt"),
-        activation={
-            "_target_": "Activationsd",
-            "keys": "pred",
-            "other": "$lambda x: torch.sigmoid(4 * x - 8)",
-        },
-        # The file has no recipe, so every value is given.
-        **{**PROSTATE.config("inference")["defaults"], "neighbours": 0, "smoothing": 0.0},
-    )
-    mask = nib.Nifti1Image.from_filename(str(tmp_path / "eval" / "a_pred.nii.gz"))
-    assert mask.shape == blob.shape
-    assert mask.get_data_dtype() == np.uint8
-    np.testing.assert_allclose(mask.affine, affine, atol=1e-5)
-    assert dice(np.asanyarray(mask.dataobj), blob) > 0.95

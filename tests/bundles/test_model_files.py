@@ -419,14 +419,12 @@ def test_the_recipe_inside_counts(
     assert not recipe.exists()
 
 
-@pytest.mark.parametrize("value", [math.nan, (0.0, math.inf), {"low": [0, {"at": math.nan}]}])
-def test_a_value_that_is_no_json_is_refused_by_its_key(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="window"):
-        training_recipe(tmp_path, {"size": [32, 32], "window": value})
+def test_a_value_that_is_no_json_is_refused_by_its_key(tmp_path: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(ConfigError, match="window"):
-        training_recipe(tmp_path, {"window": endless})
+    for value in (endless, (0.0, math.inf), {"low": [0, {"at": math.nan}]}):
+        with pytest.raises(ConfigError, match="window"):
+            training_recipe(tmp_path, {"size": [32, 32], "window": value})
     assert training_recipe(tmp_path, {"window": (None, 1.0)}).values == {"window": [None, 1.0]}
 
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import shutil
 from pathlib import Path
@@ -100,25 +99,3 @@ def test_infer_needs_an_inference_that_takes_the_model(
     assert cli.json(*words)["files"] == ["global.pt"]
     model = adopted / "run" / "models" / "global.pt"
     assert (tmp_path / "masks" / "global.pt").read_bytes() == model.read_bytes()
-
-
-def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Commands) -> None:
-    bundle = write_foreign_bundle(tmp_path / "bundle", "segresnet")
-    federate = bundle / "configs" / "federate.json"
-    # Without data it is adopted and not tried. What is there is kept.
-    found = cli.json("bundle", "adopt", bundle)
-    assert federate.exists() and found
-    before = federate.read_bytes()
-    assert "federate.json" in cli.refusal("bundle", "adopt", bundle)
-    assert federate.read_bytes() == before
-
-    # A loss that the network's output does not fit is found by one step.
-    data = write_nested_balls(tmp_path / "data", SITES, side=16, cases=3)
-    file = bundle / "configs" / "train.json"
-    train = json.loads(file.read_text())
-    file.write_text(json.dumps({**train, "loss": "$lambda pred, label: no_such_loss(pred)"}))
-    said = cli.refusal("bundle", "adopt", bundle, "--data", data, "--out", tmp_path / "copy")
-    assert "no_such_loss" in said
-    [log] = re.findall(r"\S+log.txt", said)
-    assert Path(log).is_file()
-    shutil.rmtree(Path(log).parent)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shlex
@@ -21,6 +20,7 @@ from helpers.command_line import OVERRIDES, TINY, Commands, bytes_of, lines_in
 from helpers.failing_strategy import Failing
 from helpers.linear_federation import answer_with_cases
 from helpers.made_once import MadeOnce
+from helpers.reports import rows_of
 from helpers.scripted_run import valued
 from helpers.worker_clients import all_end, descendants_of
 
@@ -52,8 +52,7 @@ def compared(sites: Path, made_once: MadeOnce) -> Path:
 def test_every_case_is_tested_once_by_every_strategy(
     compared: Path, sites: Path, tmp_path: Path, cli: Commands
 ) -> None:
-    with (compared / "cases.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == "test_score:dice"]
+    rows = [row for row in rows_of(compared / "cases.csv") if row["metric"] == "test_score:dice"]
     # Two hospitals of four cases.
     assert len(rows) == len({(row["strategy"], row["site"], row["case"]) for row in rows}) == 16
     # All strategies have the same split.
@@ -183,7 +182,6 @@ BOTH = ["--strategy", "FedAvg", "FedCE"]
         (["--seeds", "1", "1"], {}, "seed"),
         (["--seeds", "1", "two"], {}, "'two'"),
         ([], {"overrides": {"split_fold": 1}}, "split_fold"),
-        ([], {"overrides": {"sise": [32, 32]}}, "'sise' 'size'"),
         # A site with a list of its own has no folds.
         (["--folds", "2"], {"sites": {"alder": {"datalist_file": "a"}}}, "datalist_file alder"),
         ([], {"valuations": [{"_target_": "monai_fairfl.valuation.Retraining"}]}, "valuations"),

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import shutil
@@ -16,6 +15,7 @@ import pytest
 import torch
 from helpers.client_requests import after, broken, measure, same, train
 from helpers.refusals import refused
+from helpers.reports import rows_of
 
 from monai_fairfl import Estimate, Reply
 from monai_fairfl.measurements import leave_one_out_model
@@ -107,8 +107,7 @@ def test_scores_of_test_cases_stay_at_the_site_in_a_file_that_no_spreadsheet_run
     score = measure(client, weights, "test_score", closing=1.0)["test_score"]
 
     [file] = (tmp_path / "alder" / "state").glob("*test_score*.csv")
-    with file.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = rows_of(file)
     assert [row["case"].lstrip("'") for row in rows] == names
     assert not [row for row in rows if row["case"][0] in "=+-@"]
     mean = sum(float(row["dice"]) for row in rows) / len(rows)

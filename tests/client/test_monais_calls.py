@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.client_requests import abort_at, broken, same
+from helpers.client_requests import abort_at, broken, monai_training, same
 from helpers.refusals import refused
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, FlStatistics, ModelType, WeightType
@@ -40,15 +40,6 @@ def whole(weights: Weights, spec: ModelSpec) -> Weights:
     return dict(spec.with_aliases(weights))
 
 
-def trained(client: Any, weights: Weights, seed: int = 3) -> ExchangeObject:
-    """What a client sends after a training whose random numbers follow from ``seed``."""
-    torch.manual_seed(seed)
-    client.trainer.data_loader.dataset.transform.set_random_state(seed)
-    client.train(ExchangeObject(weights=dict(weights)))
-    sent: ExchangeObject = client.get_weights()
-    return sent
-
-
 def evaluated(client: Any, weights: Weights) -> dict[str, float]:
     metrics: dict[str, float] = client.evaluate(ExchangeObject(weights=dict(weights))).metrics
     return metrics
@@ -72,7 +63,7 @@ def test_the_same_seed_gives_the_weights_statistics_and_metrics_of_monais_client
     def results(kind: type[MonaiAlgo]) -> tuple[Any, Weights, Any]:
         client = built(kind, arguments={"local_epochs": 2})
         for number in (1, 2):
-            sent = trained(client, whole, seed=number)
+            sent = monai_training(client, whole, seed=number)
             assert steps(sent) == 4 and sent.weight_type == WeightType.WEIGHT_DIFF
             assert sent.statistics["current_epoch"] == 2 * number
         client.send_weight_diff = False
@@ -96,7 +87,7 @@ def test_what_is_returned_shares_no_memory_and_has_the_tensors_that_were_sent(
     built: Any, parameters: Weights, whole: Weights
 ) -> None:
     client = built(learning_rate=0.05)
-    sent = trained(client, parameters).weights
+    sent = monai_training(client, parameters).weights
     assert set(sent) == set(parameters)
     client.model_filepaths[ModelType.BEST_MODEL] = __file__
     with pytest.raises(ConfigError, match="older than this training"):
@@ -125,15 +116,15 @@ def test_after_an_abort_or_a_failure_the_next_training_and_evaluation_are_whole(
     client = built(split_fractions=[0.25, 0.25, 0.5], **twice)
     # Nothing runs: it has no effect.
     client.abort()
-    assert steps(trained(client, whole)) == 2
+    assert steps(monai_training(client, whole)) == 2
     abort_at(client, client.trainer)
-    assert steps(trained(client, whole)) == 1
+    assert steps(monai_training(client, whole)) == 1
     usual = client.trainer.loss_function
     client.trainer.loss_function = broken(usual, 1, MemoryError("out of memory"))
     with pytest.raises(MemoryError):
-        trained(client, whole)
+        monai_training(client, whole)
     client.trainer.loss_function = usual
-    sent = trained(client, whole)
+    sent = monai_training(client, whole)
     # Whole epochs count.
     assert steps(sent) == 2 and sent.statistics["current_epoch"] == 2
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import shutil
 from pathlib import Path
@@ -21,6 +20,7 @@ from helpers.client_requests import (
     tiny_model,
     train,
 )
+from helpers.reports import rows_of
 from helpers.small_trainers import half_mean_square, least_squares
 from helpers.toy_client import toy_client
 from ignite.engine import Events
@@ -143,8 +143,7 @@ def test_what_is_taken_is_the_model_that_scored_as_reported_and_its_gain_is_that
     dice = []
     for name in ("-adapted_score-", "-score-"):
         [file] = (tmp_path / "alder" / "state").glob(f"r{name}*.csv")
-        with file.open() as stream:
-            dice.append([float(row["dice"]) for row in csv.DictReader(stream)])
+        dice.append([float(row["dice"]) for row in rows_of(file)])
     differences = np.subtract(*dice)
     assert gain.value == pytest.approx(differences.mean(), abs=1e-6)
     assert gain.stderr == pytest.approx(differences.std(ddof=1) / math.sqrt(2), abs=1e-6)

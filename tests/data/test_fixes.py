@@ -184,7 +184,6 @@ VOLUMES: list[tuple[Any, ...]] = [
         lambda site: shutil.move(site.parent / "moved.nii.gz", site.parent / "disk.nii.gz"),
     ),
     ("add or remove files", without(LABEL), without(IMAGE)),
-    ("add or remove files", voxels("Case01.nii", VOLUME), without("Case01.nii")),
     (
         "export the right ones",
         both(*(voxels(f"Case0{n}_segmentation.nii.gz", GLAND * 0) for n in range(4))),
@@ -232,11 +231,6 @@ PICTURES: list[tuple[Any, ...]] = [
         "Keep one, move the other away",
         lambda site: shutil.copytree(site / "masks", site / "labels"),
         lambda site: shutil.move(site / "labels", site.parent / "away"),
-    ),
-    (
-        "add or remove files",
-        picture("masks/eye02_cup.png", made.mask(1)),
-        without("masks/eye02_cup.png"),
     ),
 ]
 

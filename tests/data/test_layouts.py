@@ -38,13 +38,6 @@ def sizes(parts: dict[str, list[Any]]) -> tuple[int, ...]:
     return tuple(len(parts[part]) for part in ("training", "validation", "testing"))
 
 
-def touch(folder: Path, *names: str, text: str = "") -> Path:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_a_site_of_each_layout_keeps_its_list_where_it_is_moved(name: str, tmp_path: Path) -> None:
     site = made.ONE_SITE[name](tmp_path / "old")
@@ -76,7 +69,7 @@ def test_a_root_holds_sites_of_any_layout_and_a_path_may_have_dots(
 ) -> None:
     for name in ("saml", "folders", "dofe", "msd", "nnunet"):
         made.ONE_SITE[name](tmp_path / name)
-    touch(tmp_path, "papers/readme.txt", "lost+found/x", "$RECYCLE.BIN/x")
+    made.touch(tmp_path, "papers/readme.txt", "lost+found/x", "$RECYCLE.BIN/x")
     names = ["dofe", "folders", "msd", "nnunet", "saml"]
     assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
     found = overview(site_folders(tmp_path))[0]
@@ -95,11 +88,13 @@ def test_files_that_the_description_of_nnunet_lists_may_lie_anywhere(tmp_path: P
 
 def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
     made.saml(tmp_path / "BIDMC" / "nifti")  # one folder too deep
-    touch(tmp_path, "HK/7/images/eye.png", "UCL/Case00.nrrd", ".cache/a.png", "papers/readme.txt")
+    made.touch(
+        tmp_path, "HK/7/images/eye.png", "UCL/Case00.nrrd", ".cache/a.png", "papers/readme.txt"
+    )
     with refused("BIDMC", "nifti/Case00.nii.gz", "HK", "7/images/eye.png", "UCL", "Case00.nrrd"):
         site_folders(tmp_path)
     made.saml(tmp_path / "RUNMC")
-    touch(tmp_path, "template.nii.gz")
+    made.touch(tmp_path, "template.nii.gz")
     with notes() as found:
         assert list(sites_at(tmp_path)) == ["RUNMC"]
     assert [Path(note.split()[0]).name for note in found] == ["BIDMC", "HK", "UCL"]
@@ -133,7 +128,7 @@ def test_a_list_may_begin_with_the_mark_of_windows_and_other_lists_are_no_sites(
     parts = site_datalist(site, tmp_path / "root" / "elm.json")
     site_datalist(site, tmp_path / "root" / "datalist" / "elm.json")
     text = json.dumps(parts).replace(f"{site}/", "")
-    touch(tmp_path / "root", "hand.json", "datalists/elm.json", "elm/datalist.json", text=text)
+    made.touch(tmp_path / "root", "hand.json", "datalists/elm.json", "elm/datalist.json", text=text)
     assert site_folders(tmp_path / "root") == {"elm": site}
 
 
@@ -148,7 +143,7 @@ DAMAGED: dict[str, tuple[Callable[[str], str], str]] = {
 def test_a_damaged_list_is_a_site_whose_error_says_what_is_wrong(name: str, tmp_path: Path) -> None:
     file, (damage, word) = made.ONE_SITE["nvflare"](tmp_path), DAMAGED[name]
     file.write_text(damage(file.read_text()))
-    touch(file.parent, "._client_MSD.json")
+    made.touch(file.parent, "._client_MSD.json")
     assert list(site_folders(tmp_path)) == ["client_I2CVB", "client_MSD"]
     with refused("client_MSD.json", word):
         find_cases(file)
@@ -157,7 +152,7 @@ def test_a_damaged_list_is_a_site_whose_error_says_what_is_wrong(name: str, tmp_
 def test_an_empty_folder_is_a_site_whose_data_is_missing(tmp_path: Path) -> None:
     made.saml(tmp_path / "elm")
     # What a desktop leaves in a folder is no data either.
-    touch(tmp_path, "oak/.DS_Store", "notes/README.txt")
+    made.touch(tmp_path, "oak/.DS_Store", "notes/README.txt")
     with refused("oak", "no case"):
         check_cases(site_folders(tmp_path)["oak"])
 
@@ -172,7 +167,7 @@ HALVES = [
 
 def test_half_a_site_is_explained_by_what_is_there(tmp_path: Path) -> None:
     for number, (files, words) in enumerate(HALVES):
-        site = touch(tmp_path / str(number), *files)
+        site = made.touch(tmp_path / str(number), *files)
         with refused(site, *words):
             find_cases(site)
     (tmp_path / "none").mkdir()
@@ -188,7 +183,7 @@ def test_a_folder_that_may_not_be_read_is_named() -> None:
             made.folders(root / name)
         with closed(root / "oak"), refused(root / "oak", "permissions"):
             site_folders(root)
-        touch(root, "elm/closed/x")
+        made.touch(root, "elm/closed/x")
         with closed(root / "elm" / "closed"):
             files = overview({"elm": root / "elm"})[0]["files"]
         assert "permissions" in files["refused"][str(root / "elm" / "closed")]
@@ -199,7 +194,7 @@ def test_a_task_of_the_decathlon_names_channels_and_an_unusable_list(tmp_path: P
         summary = check_cases(made.msd(tmp_path))
     assert summary.sound[0].image.shape == (8, 8, 4)
     with refused("dataset.json", "training"):
-        find_cases(touch(tmp_path, "dataset.json", text='{"training": ["a.nii.gz"]}'))
+        find_cases(made.touch(tmp_path, "dataset.json", text='{"training": ["a.nii.gz"]}'))
 
 
 def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_path: Path) -> None:
@@ -214,7 +209,7 @@ def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_pat
             {"file_ending": "nii.gz", "labels": {}},
             {"file_ending": ".nii.gz", "channel_names": {"0": "T2"}},
         ):
-            touch(site, "dataset.json", text=json.dumps({"training": listed} | more))
+            made.touch(site, "dataset.json", text=json.dumps({"training": listed} | more))
             assert check_cases(site)["layout"] == "nnunet" and len(find_cases(site)) == 4
     (site / "labelsTr" / "case_000.nii.gz").unlink()
     (site / "imagesTr" / "case_002_0000.nii.gz").unlink()

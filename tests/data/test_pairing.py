@@ -14,16 +14,10 @@ from helpers.refusals import refused
 from monai_fairfl.data import find_cases, overview, site_datalist
 
 
-def touch(folder: Path, *names: str) -> Path:
-    """Empty files: a pairing looks at names alone."""
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    return folder
-
-
 def with_names(site: Path, images: Sequence[str], masks: Sequence[str]) -> Path:
-    return touch(site, *(f"images/{name}" for name in images), *(f"masks/{name}" for name in masks))
+    return made.touch(
+        site, *(f"images/{name}" for name in images), *(f"masks/{name}" for name in masks)
+    )
 
 
 def paired(site: Path) -> list[tuple[str, str]]:
@@ -42,7 +36,7 @@ def test_every_image_meets_the_mask_made_for_it(endings: str, tmp_path: Path) ->
 @pytest.mark.parametrize("names", [("image", "mask"), ("Images", "Labels"), ("imgs", "labels")])
 def test_folders_go_by_several_names(names: tuple[str, str], tmp_path: Path) -> None:
     site = with_names(tmp_path, ["a.png", "a_b.TIFF"], ["a_b_mask.png", "a_mask.png"])
-    touch(site, "images/._a.png", "images/Thumbs.db", "images/notes.txt")
+    made.touch(site, "images/._a.png", "images/Thumbs.db", "images/notes.txt")
     for former, name in zip(("images", "masks"), names, strict=True):
         (site / former).rename(site / name)
     assert paired(site) == [("a.png", "a_mask.png"), ("a_b.TIFF", "a_b_mask.png")]
@@ -66,10 +60,12 @@ def test_files_that_do_not_pair_are_named(tmp_path: Path) -> None:
 
 def test_volumes_pair_by_both_spellings_and_all_faults_come_at_once(tmp_path: Path) -> None:
     names = ["Case00.nii.gz", "Case00_segmentation.nii.gz", "Case01.nii", "Case01_Segmentation.nii"]
-    touch(tmp_path, *names, "notes.txt", "._Case00.nii.gz")
+    made.touch(tmp_path, *names, "notes.txt", "._Case00.nii.gz")
     assert paired(tmp_path) == [(names[0], names[1]), (names[2], names[3])]
-    touch(tmp_path, "Case01_segmentation.nii", "Case2.nii", "Case26.nii.gz", "Case26_seg.nii.gz")
-    touch(tmp_path, "Case261.nii.gz", "Case3_segmentation.nii.gz")
+    made.touch(
+        tmp_path, "Case01_segmentation.nii", "Case2.nii", "Case26.nii.gz", "Case26_seg.nii.gz"
+    )
+    made.touch(tmp_path, "Case261.nii.gz", "Case3_segmentation.nii.gz")
     # Another number is another case, and other letters are a mask of another name.
     named = ["Case01 has 1 image(s) and 2 mask(s)", "Case2.nii", "Case3_segmentation.nii.gz"]
     named += ["Case26_seg.nii.gz", "Case26.nii.gz", "Case261.nii.gz"]
@@ -103,7 +99,7 @@ def test_both_eyes_are_of_one_patient_and_other_names_are_not(tmp_path: Path) ->
 def test_images_that_belong_to_no_case_are_refused(tmp_path: Path) -> None:
     site = made.folders(tmp_path / "elm")
     names = ["images/batch2/8.png", "images_2024/9.WEBP", "DICOM/P1/study/1.dcm", "a.nrrd"]
-    touch(site, *names, "images/.cache/9", "x/y")
+    made.touch(site, *names, "images/.cache/9", "x/y")
     files = overview({"elm": site})[0]["files"]
     assert sorted(files["refused"]) == sorted(str(site / name) for name in names)
     assert (files["used"], files["not_images"]) == (8, 3)

@@ -17,11 +17,8 @@ import torch
 
 pytest.importorskip("nvflare")
 
-from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 from helpers.flare_job import CLIENTS, Net, workspace_of  # noqa: E402
 from helpers.refusals import refused  # noqa: E402
-from monai.fl.client import MonaiAlgo  # noqa: E402
-from monai.fl.utils.exchange_object import ExchangeObject  # noqa: E402
 from nvflare.apis.event_type import EventType  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
 from nvflare.app_common.aggregators.weighted_aggregation_helper import (  # noqa: E402
@@ -33,8 +30,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 from nvflare.app_opt.pt.recipes import FedAvgRecipe  # noqa: E402
 
-from monai_fairfl import Strategy, find_bundle, read_ledger  # noqa: E402
-from monai_fairfl.bundle import initial_model  # noqa: E402
+from monai_fairfl import Strategy, read_ledger  # noqa: E402
 from monai_fairfl.errors import ConfigError, FederationError  # noqa: E402
 from monai_fairfl.strategies import (  # noqa: E402
     AFL,
@@ -190,49 +186,6 @@ def test_fedce_equals_nvflares_fedce_also_where_a_client_is_away(
             np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
     # The history stays at the server.
     assert set(found.meta) == {"fedce_coef"}
-
-
-def monai_algo(data: Path, folder: Path) -> MonaiAlgo:
-    """MONAI's own client of the prostate bundle, with the overlay of our handlers."""
-    kwargs = {"dataset_dir": str(data), "device": "cpu", "val_interval": 0, **SETTINGS}
-    kwargs |= {"datalist_file": str(folder / "list.json"), "ckpt_dir": str(folder)}
-    folder.mkdir()
-    algo = MonaiAlgo(
-        str(find_bundle(BUNDLE)),
-        config_train_filename=["configs/train.json", "configs/fl_handlers.json"],
-        train_kwargs={**kwargs, "output_dir": str(folder)},
-        config_evaluate_filename=None,
-        config_filters_filename="configs/fl_filters.json",
-    )
-    algo.initialize({})
-    return algo
-
-
-def test_stock_clients_of_monai_train_with_fedce_by_our_handlers(
-    hospitals: Path, tmp_path: Path
-) -> None:
-    """A script hands the received model to the client, and sends its weights and statistics."""
-    weights, spec = initial_model(find_bundle(BUNDLE), SETTINGS)
-    aggregator = FairFLAggregator("FedCE", list(spec.parameters), "fairfl/global_score")
-    job = Workflow(tmp_path, aggregator, spec.with_aliases(weights))
-    algos = {name: monai_algo(hospitals / name, tmp_path / name) for name in ("alder", "birch")}
-    for _ in range(2):
-        models = []
-        for name, algo in algos.items():
-            incoming = ExchangeObject(weights=dict(job.model.params))
-            received = job.model.meta.get("fedce_coef", {})
-            if name in received:
-                incoming["context"] = {"previous_weight": received[name]}
-            algo.train(incoming)
-            sent = algo.get_weights()
-            meta = {"client_name": name, "NUM_STEPS_CURRENT_ROUND": 4}
-            models.append(FLModel("DIFF", sent.weights, metrics=sent.statistics, meta=meta))
-        job.round(models)
-    first, second = job.records
-    assert first["missing"] == second["missing"] == {}
-    for measured in second["measurements"].values():
-        assert {"global_score", "train_loss", "leave_one_out_error"} <= set(measured)
-    assert sum(second["aggregation"].values()) == pytest.approx(1)
 
 
 def test_steps_metrics_and_the_key_metric_as_the_ledger_has_them(begun: Begun) -> None:

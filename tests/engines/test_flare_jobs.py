@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+from helpers.command_line import bytes_of  # noqa: E402
 from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 from helpers.flare_job import (  # noqa: E402
     CLIENTS,
@@ -102,10 +103,10 @@ def test_the_command_writes_a_job_and_replaces_nothing(
     of_run = of_job["run"]
     assert of_run["samples"] == {"alder": 120}
     assert of_run["guards"] == [{"_target_": "monai_fairfl.guards.NonFinite"}]
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    before = bytes_of(folder, "**/*")
     assert main(words) == 2
     assert str(folder) in capsys.readouterr().err
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert bytes_of(folder, "**/*") == before
 
 
 # ---- the run of a job ----

@@ -24,6 +24,7 @@ from helpers.checkout import CHECKOUT  # noqa: E402
 from helpers.federations import CLIENTS, assert_same_run  # noqa: E402
 from helpers.flare_job import CLIENTS as SCRIPTS  # noqa: E402
 from helpers.flare_job import reply_to, workspace_of  # noqa: E402
+from helpers.page_blocks import blocks_in  # noqa: E402
 from nvflare.apis.fl_context import FLContext  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
@@ -32,28 +33,21 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager  # noqa: E402
 
 from monai_fairfl import read_ledger  # noqa: E402
 
-PRODUCTION, SIMULATOR = (
-    (CHECKOUT / "docs" / name).read_text() for name in ("flare_production.md", "flare_simulator.md")
-)
+PRODUCTION, SIMULATOR = "docs/flare_production.md", "docs/flare_simulator.md"
 
 
 def names_in_first_column(page: str, head: str) -> list[str]:
     """All words in backticks in the first column of the table whose first line begins so."""
-    table = page.split(head)[1].split("\n\n")[0]
+    table = (CHECKOUT / page).read_text().split(head)[1].split("\n\n")[0]
     names: list[str] = []
     for row in table.splitlines()[2:]:
         names += re.findall(r"`([^`]+)`", row.split("|")[1])
     return names
 
 
-def blocks(page: str, language: str) -> list[str]:
-    """The blocks of a page in a language."""
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
-
-
 def commands(page: str) -> list[list[str]]:
     """The words of every command of a page, without comments."""
-    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    lines = "".join(blocks_in(page, "bash")).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True) for line in lines if line]
 
 
@@ -135,7 +129,7 @@ def test_the_migrating_pages_jobs_give_the_same_model(jobs: Path) -> None:
 
 # ---- flare_production.md ----
 
-_, AUTHORIZATION, PRIVACY = (json.loads(block) for block in blocks(PRODUCTION, "json"))
+_, AUTHORIZATION, PRIVACY = (json.loads(block) for block in blocks_in(PRODUCTION, "json"))
 
 
 @pytest.fixture(scope="module")

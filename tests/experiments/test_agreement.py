@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from agreement import agreement, pearson
+from helpers.reports import rows_of
 
 from monai_fairfl.statistics import performance
 
@@ -18,8 +18,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def table(name: str) -> list[dict[str, str]]:
-    with (GOLDEN / "tables" / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_of(GOLDEN / "tables" / f"{name}.csv")
 
 
 def fractions(row: dict[str, str], prefix: str) -> list[float]:

@@ -13,6 +13,7 @@ import torch
 from helpers.checkout import CHECKOUT, DEVICE, TINY
 from ignite.engine import Events
 from monai.fl.client import MonaiAlgo
+from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl import FairMonaiAlgo, Reply, Request
 from monai_fairfl.bundle import initial_model
@@ -83,6 +84,15 @@ def train(
     return client.answer(
         Request("alder", "train", weights, measure, context, run="r", round=number, seed=number + 7)
     )
+
+
+def monai_training(client: Any, weights: Any, seed: int = 3) -> ExchangeObject:
+    """What MONAI's own calls send after a training whose random numbers follow from ``seed``."""
+    torch.manual_seed(seed)
+    client.trainer.data_loader.dataset.transform.set_random_state(seed)
+    client.train(ExchangeObject(weights=dict(weights)))
+    sent: ExchangeObject = client.get_weights()
+    return sent
 
 
 def measure(

@@ -117,7 +117,6 @@ class Job:
     def __init__(self, app: Path, folder: Path, sites: Mapping[str, Answer]):
         self.folder = folder
         self.sites = sites
-        self.events: list[str] = []
         self.panics: list[str] = []
         self.error: Exception | None = None
         self.controller = controller_of(app, folder)
@@ -154,7 +153,7 @@ class Job:
         return self.workspace
 
     def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        self.events.append(event_type)
+        """Nobody listens."""
 
     # ---- the job ----
 

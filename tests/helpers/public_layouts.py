@@ -45,6 +45,14 @@ def write(path: Path, pixels: np.ndarray, **options: object) -> Path:
     return path
 
 
+def touch(folder: Path, *names: str, text: str = "") -> Path:
+    """Files of this text, without any by default."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
 def volume(number: int, channels: int = 0) -> np.ndarray:
     """A volume of 8 x 8 x 4 voxels, with channels on a fourth axis."""
     shape = (8, 8, 4, channels) if channels else (8, 8, 4)
@@ -90,17 +98,15 @@ def dofe(site: Path, train: int = 6) -> Path:
     return site
 
 
-def nvflare(
-    root: Path, clients: Sequence[str] = ("I2CVB", "MSD"), images: str = "dataset_2D"
-) -> Path:
+def nvflare(root: Path, images: str = "dataset_2D") -> Path:
     """Two slices of each of four cases: two cases train, one validates, one tests.
 
     Beside the clients' lists there is the one that merges them.
     """
     lists: dict[str, dict[str, list[Any]]] = {}
-    for name in (*clients, "All"):
+    for name in ("I2CVB", "MSD", "All"):
         lists[name] = {"training": [], "validation": [], "testing": []}
-    for number, client in enumerate(clients):
+    for number, client in enumerate(("I2CVB", "MSD")):
         for case, part in enumerate(("training", "training", "validation", "testing")):
             for slice_ in range(2):
                 n = 100 * number + 10 * case + slice_
@@ -133,17 +139,12 @@ def msd(site: Path) -> Path:
     return site
 
 
-def nnunet(site: Path, channels: int = 2, ending: str = ".nii.gz") -> Path:
-    pictures = ending == ".png"
+def nnunet(site: Path) -> Path:
     for n in range(4):
-        for channel in range(channels):
-            image = photo(n + 50 * channel) if pictures else volume(n + 50 * channel)
-            write(site / "imagesTr" / f"case_{n:03d}_{channel:04d}{ending}", image)
-        write(
-            site / "labelsTr" / f"case_{n:03d}{ending}", mask(n, PALETTE) if pictures else gland(n)
-        )
-    names = {str(channel): name for channel, name in zip(range(channels), ("T2", "ADC"))}
-    about = {"channel_names": names, "labels": {}, "file_ending": ending}
+        for channel in range(2):
+            write(site / f"imagesTr/case_{n:03d}_{channel:04d}.nii.gz", volume(n + 50 * channel))
+        write(site / f"labelsTr/case_{n:03d}.nii.gz", gland(n))
+    about = {"channel_names": {"0": "T2", "1": "ADC"}, "labels": {}, "file_ending": ".nii.gz"}
     (site / "dataset.json").write_text(json.dumps(about))
     return site
 

@@ -126,11 +126,10 @@ def test_a_missed_structure_counts_as_the_image_diagonal_and_an_absent_one_as_ze
 # ---- the cup-to-disc ratio
 
 
-def ellipses(disc: tuple[float, float], cup: tuple[float, float], size: int = 200) -> torch.Tensor:
+def ellipses(disc: tuple[float, float], cup: tuple[float, float]) -> torch.Tensor:
     """Two concentric ellipses of these half-axes (horizontal, vertical); width first."""
-    x, y = torch.meshgrid(
-        torch.arange(size) - size / 2, torch.arange(size) - size / 2, indexing="ij"
-    )
+    places = torch.arange(-100.0, 100)
+    x, y = torch.meshgrid(places, places, indexing="ij")
     return torch.stack([((x / a) ** 2 + (y / b) ** 2 <= 1).float() for a, b in (disc, cup)])
 
 

@@ -250,8 +250,8 @@ def test_a_kill_between_and_within_coalitions_trains_nothing_twice(tmp_path: Pat
 # ---- nothing that a client reports of itself counts for itself
 
 
-MODELS = {"": 0, "A": 1, "B": 2, "AB": 3, "C": 4, "AC": 5, "BC": 6, "ABC": 7}
-"""Coalition -> the only number of its model."""
+MODELS = ["", "A", "B", "AB"]
+"""Coalitions; the place of each is the only number of its model."""
 
 
 TWO = {
@@ -265,15 +265,15 @@ class Judge:
     """A client with a Dice for each coalition's model."""
 
     def __init__(self, dice: Mapping[str, float]):
-        self.dice = {MODELS[coalition]: value for coalition, value in dice.items()}
+        self.dice = dice
 
     def answer(self, request: Request) -> Reply:
-        return request.reply(measurements={"score": self.dice[int(request.weights["w"])]})
+        return request.reply(measurements={"score": self.dice[MODELS[int(request.weights["w"])]]})
 
 
 def finished(folder: Path, tables: Mapping[str, Mapping[str, float]]) -> FinishedRun:
     def train(coalition: frozenset[str], folder: Path) -> dict[str, torch.Tensor]:
-        return {"w": torch.tensor(float(MODELS["".join(sorted(coalition))]))}
+        return {"w": torch.tensor(float(MODELS.index("".join(sorted(coalition)))))}
 
     makers = {name: partial(Judge, dice) for name, dice in tables.items()}
     panel = Panel(InProcess(makers), list(tables))

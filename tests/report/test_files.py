@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import bytes_of
 from helpers.faults_of_folders import forge
 from helpers.reports import rows_of
 from helpers.scripted_run import call_sites, report_of, train, with_cases
@@ -129,22 +130,16 @@ def test_what_cannot_be_trusted_is_refused_by_its_name_and_nothing_is_written(
 # ---- what is written
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    """File below a folder -> its content."""
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    return {file.relative_to(folder): file.read_bytes() for file in files}
-
-
 def test_the_run_stays_as_it_was_and_equal_runs_have_equal_reports(tmp_path: Path) -> None:
     found = []
     for root in ("a", "b"):
         for strategy in (Standalone(), FedCE()):
             train(tmp_path / root / strategy.name, strategy, SCORES, 2)
-        runs = contents(tmp_path / root)
+        runs = bytes_of(tmp_path / root, "**/*")
         write_report([tmp_path / root, tmp_path / root / "FedCE"], tmp_path / f"out-{root}")
-        written = contents(tmp_path / f"out-{root}")
+        written = bytes_of(tmp_path / f"out-{root}", "**/*")
         # The page shows how long a round took.
-        found.append({file: text for file, text in written.items() if file.suffix != ".html"})
+        found.append({file: text for file, text in written.items() if not file.endswith(".html")})
         assert len(written) == 5
-        assert contents(tmp_path / root) == runs
+        assert bytes_of(tmp_path / root, "**/*") == runs
     assert found[0] == found[1]

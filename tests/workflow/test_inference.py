@@ -24,6 +24,8 @@ GEOMETRY: dict[str, Any] = {
     "step": 3.6,
     "origin": (11.5, -37.25, 4.0),
 }
+AFFINE = affine_of(*GEOMETRY.values())
+SLICES_FIRST = [2, 1, 0, 3]
 Z, Y, X = np.indices((9, 44, 60))
 GLAND = ((X - 27) / 10) ** 2 + ((Y - 25) / 8) ** 2 + ((Z - 5) / 3) ** 2 < 1
 IMAGE = (200 * GLAND + np.random.default_rng(0).normal(100, 5, GLAND.shape)).astype(np.int16)
@@ -54,10 +56,10 @@ def infer(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_export(root: Path) -> list[Any]:
-    """A series and its copy as NIfTI; returns the images of the series."""
+    """A series and its copy as NIfTI, slices first; returns the images of the series."""
     order = (3, 9, 1, 7, 5, 2, 8, 6, 4)
     sent = write_series(root / "P1", IMAGE, order=order, **GEOMETRY)
-    copy = nib.Nifti1Image(IMAGE.transpose(2, 1, 0), affine_of(*GEOMETRY.values()))
+    copy = nib.Nifti1Image(IMAGE, AFFINE[:, SLICES_FIRST])
     nib.save(copy, root / "copy.nii.gz")
     return sent
 
@@ -69,11 +71,13 @@ def test_a_series_is_segmented_and_all_its_outputs_agree(tmp_path: Path) -> None
     case = cases["P1"]
     mask, affine = loaded(out / case["mask"])
     assert mask.dtype == np.uint8
-    np.testing.assert_allclose(affine, affine_of(*GEOMETRY.values()), atol=1e-4)
+    np.testing.assert_allclose(affine, AFFINE, atol=1e-4)
     truth = GLAND.transpose(2, 1, 0)
     assert 2 * (mask * truth).sum() / (mask.sum() + truth.sum()) > 0.95
     # Its NIfTI copy gives the same mask, and no DICOM.
-    np.testing.assert_array_equal(loaded(out / cases["copy"]["mask"])[0], mask)
+    copied, affine = loaded(out / cases["copy"]["mask"])
+    np.testing.assert_array_equal(copied.transpose(2, 1, 0), mask)
+    np.testing.assert_allclose(affine, AFFINE[:, SLICES_FIRST], atol=1e-5)
     assert "dicom_seg" not in cases["copy"]
 
     assert case["millilitres"] == pytest.approx(mask.sum() * 0.8 * 0.6 * 3.6 / 1000, abs=1e-3)

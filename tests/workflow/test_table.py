@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.reports import rows_of
 from monai.data import MetaTensor
 
 from monai_fairfl.workflow import Case, CaseOutput, Cases, CheckBorderd
@@ -79,8 +79,8 @@ def test_a_skipped_case_is_no_image_and_makes_the_code_3_and_all_of_them_2(cases
     cases.report.unlink()
     assert code_of(cases.require) == 2
     assert table(cases)["summary"] == {"skipped": 2}
-    with cases.report.with_suffix(".csv").open() as file:
-        assert [row["status"] for row in csv.DictReader(file)] == ["skipped"] * 2
+    rows = rows_of(cases.report.with_suffix(".csv"))
+    assert [row["status"] for row in rows] == ["skipped"] * 2
 
 
 def test_an_output_that_fails_spoils_neither_its_case_nor_the_others(
