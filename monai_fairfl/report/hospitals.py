@@ -62,13 +62,15 @@ def decision_of(
     # First a valuation in which no hospital's own scores count for itself.
     current = sorted(strategy["valuations"], key=lambda one: one.get("judged_by") != "others")
     worth = current[0] if current else {"name": None, "values": {}}
+    intervals = worth.get("intervals") or {}
     hospitals = {}
     for site in report["sites"]:
         verdict = verdict_of(report, name, site)
+        value = worth["values"].get(site)
         hospitals[site] = {
             "verdict": verdict,
             "contribution": contributions.get(site),
-            "worth": worth["values"].get(site),
+            "worth": value and {**value, "interval": intervals.get(site)},
             "guards": strategy["touched"].get(site, []),
             "advice": list(_advice(report, name, site, verdict)),
         }
