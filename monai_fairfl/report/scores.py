@@ -124,7 +124,7 @@ def called(name: str) -> str:
     >>> called("Standalone"), called("FedAvg")
     ('training alone', 'FedAvg')
     """
-    return name.replace("Standalone", "training alone")
+    return name.replace("Standalone", "training alone", 1)
 
 
 def half_width(stderr: float | None, n: int | None) -> float | None:
