@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``doctor``: what is wrong, how to mend it, and the bundle for a folder of images."""
+"""The command ``doctor``: what this machine has, what is wrong, and how to mend it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,23 @@ import importlib.metadata
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from packaging.requirements import Requirement
-from PIL import Image
 
 from monai_fairfl import __version__
-from monai_fairfl.bundle import find_bundle, locate_bundle
 from monai_fairfl.cli.answers import Answer, say
+from monai_fairfl.cli.choosing import FUNDUS, bundle_for
 from monai_fairfl.data import overview, site_datalist
-from monai_fairfl.data.image_files import is_nifti
-from monai_fairfl.data.layouts import recognise, site_folders, sites_at
-from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.data.layouts import sites_at
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.transports.engines.site import SITE_FILE, Site
 from monai_fairfl.utils.devices import free_memory, usable_cores
 from monai_fairfl.utils.terminal import warnings_as_notes
-from monai_fairfl.workflow.inputs import in_colour
-
-PROSTATE = "prostate_mri_segmentation"
-FUNDUS = "fundus_disc_cup_segmentation"
-
-BUNDLES = {"volumes (NIfTI)": PROSTATE, "colour photographs": FUNDUS}
-"""Kind of images -> the shipped bundle that is for it."""
 
 PACKAGE = "monai-fairfl"
 
@@ -61,9 +53,6 @@ def doctor(args: argparse.Namespace) -> Answer:
     found: dict[str, Any] = {}
     lines = []
     if args.folder or args.write_lists:
-        # Not above: a training needs this module, and no engine.
-        from monai_fairfl.transports.engines.site import SITE_FILE
-
         folder = Path(args.folder or "").absolute()
         if (folder / SITE_FILE).is_file() or (folder / "startup").is_dir():
             findings.append(_own_settings(folder))
@@ -122,8 +111,6 @@ def _machine() -> Iterator[Finding]:
 
 def _own_settings(root: Path) -> Finding:
     """The settings in a startup kit, or in a folder for Flower, read as a job's site reads them."""
-    from monai_fairfl.transports.engines.site import SITE_FILE, Site
-
     what = f"site {root.name}"
     try:
         site = Site(root.name, root, job={})
@@ -177,57 +164,6 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
         sizes = ", ".join(f"{count} {part}" for part, count in counts.items())
         findings.append(Finding(f"list of {site}", OK, f"{file} is {done}: {sizes}"))
     return findings, found, text
-
-
-# --- the bundle that fits the images
-
-
-def chosen_bundle(root: Path, given: str | None = None) -> Path:
-    """The bundle for the hospitals of a folder.
-
-    Args:
-        root: one folder per hospital, two or more.
-        given: name or path of a bundle; ``None``: the shipped one that fits the images.
-
-    Raises:
-        DataError: when the folder holds no hospitals, or not of one kind.
-        ConfigError: when it holds one hospital only, or the bundle that was given is none, or for
-            other images.
-    """
-    bundle = None if given is None else locate_bundle(given)
-    if bundle is not None and bundle.name not in BUNDLES.values():
-        return bundle
-    folders = site_folders(root)
-    if len(folders) < 2:
-        raise ConfigError(f"{root} holds only {[*folders]}; a federation needs two sites")
-    fitting = bundle_for(folders)
-    if bundle is not None and bundle.name != fitting:
-        raise ConfigError(f"{root} holds images for {fitting}, and none for {bundle.name}")
-    return bundle or find_bundle(fitting)
-
-
-def bundle_for(folders: Mapping[str, Path]) -> str:
-    """Choose the bundle for these sites: prostate for volumes, fundus for photographs.
-
-    Raises:
-        DataError: when they hold different kinds, or grey pictures; all sites are named.
-    """
-    kinds: dict[str, list[str]] = {}
-    for site, folder in folders.items():
-        # What cannot be read is reported by the check of the whole site.
-        with suppress(DataError, OSError):
-            for case in recognise(folder).cases[:1]:
-                image = Path(case["image"])
-                kind = "volumes (NIfTI)"
-                if not is_nifti(image):
-                    with Image.open(image) as picture:
-                        coloured = in_colour(picture)
-                    kind = "colour photographs" if coloured else "grey pictures"
-                kinds.setdefault(kind, []).append(site)
-    if len(kinds) > 1 or not BUNDLES.keys() >= kinds.keys():
-        found = "; ".join(f"{', '.join(sites)}: {kind}" for kind, sites in kinds.items())
-        raise DataError(f"every site needs {' or '.join(BUNDLES)}, and there are {found}")
-    return BUNDLES[next(iter(kinds), "volumes (NIfTI)")]
 
 
 # --- the policy of NVIDIA FLARE

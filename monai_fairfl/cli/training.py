@@ -21,7 +21,7 @@ from monai_fairfl.bundle import locate_bundle
 from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
 from monai_fairfl.bundle.trainings import RunsDisplay, SomeFailed
 from monai_fairfl.cli.answers import LOG, Answer, out_folder, say
-from monai_fairfl.cli.doctoring import PROSTATE, chosen_bundle
+from monai_fairfl.cli.choosing import PROSTATE, chosen_bundle
 from monai_fairfl.cli.program import parsed
 from monai_fairfl.cli.running import (
     chosen_files,
