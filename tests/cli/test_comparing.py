@@ -211,7 +211,8 @@ def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(
     assert "strategies" in said and "CGSV" in said
     cell = compared / "cells" / "FedAvg" / "seed-1-fold-0"
     for several in (compared, cell.parent):
-        assert str(cell) in cli.refusal("value", several)
+        said = cli.refusal("value", several)
+        assert str(cell) in said and "several runs" in said
     assert "3 federations" in cli.refusal("value", cell)
     assert bytes_of(compared, *FILES) == before
 
