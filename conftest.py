@@ -15,13 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
 from helpers.made_once import MadeOnce
 from hypothesis import HealthCheck, settings
-
-from monai_fairfl.data import write_sites
 
 pytest_plugins = ["helpers.made_once"]
 
@@ -30,8 +27,6 @@ collect_ignore = ["docs/examples/flare/own_script"]
 collect_ignore_glob: list[str] = []
 if find_spec("flwr") is None:
     collect_ignore_glob += ["monai_fairfl/transports/flower/*", "tests/helpers/flower_*"]
-
-torch.set_num_threads(1)  # more threads change bits, and are slower on a small machine
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a busy machine is no failure
@@ -66,8 +61,14 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_seeds_for_absent_devices() -> Iterator[None]:
-    """PyTorch stores each seed, with the stack of its call, for devices that may yet be found."""
+def _one_thread_and_no_seeds_for_absent_devices() -> Iterator[None]:
+    """More threads change bits, and are slower on a small machine. PyTorch stores each seed, with
+    the stack of its call, for devices that may yet be found.
+    """
+    # Imported here, since the process that only deals out the tests reads this file, too.
+    import torch
+
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         for devices in (torch.cuda, torch.xpu, torch.mtia):
             if not devices.is_available():
@@ -86,6 +87,8 @@ def _warm_commands_first() -> None:
 @pytest.fixture(scope="session")
 def hospitals(made_once: MadeOnce) -> Path:
     """Six synthetic hospitals of four small cases, ``SITE/CaseNN.nii.gz``; read only."""
+    from monai_fairfl.data import write_sites
+
     return made_once("hospitals", partial(write_sites, seed=0, size=(48, 48, 8), cases=4))
 
 

@@ -21,8 +21,8 @@ def test_a_federation_of_real_hospitals_learns_and_its_model_segments_real_volum
 ) -> None:
     root = realdata / "prostate"
     arguments = ["--strategy", "FedCE", "--rounds", "3", "--local_epochs", "4"]
-    arguments += ["--site_names", "['HK','RUNMC']"]
-    arguments += ["--overrides", "{'size': [64, 64], 'channels': [8, 16, 32]}"]
+    arguments += ["--site_names", "['HK','RUNMC']", "--final", "['score']"]
+    arguments += ["--overrides", "{'size': [48, 48], 'channels': [8, 16, 32]}"]
     done = run(command(root, tmp_path / "run", *arguments), tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     records = read_ledger(tmp_path / "run" / "ledger.jsonl")
