@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Row: TypeAlias = NDArray[np.float64]
 PerClient: TypeAlias = Mapping[str, float] | Sequence[float] | Row
@@ -22,13 +21,6 @@ EQUAL = 1e-9
 """Relative spread below which values are equal, but for rounding."""
 
 
-class Correlation(NamedTuple):
-    """Pearson correlation ``r`` with its two-sided ``p_value``; both NaN where undefined."""
-
-    r: float
-    p_value: float
-
-
 class Agreement(NamedTuple):
     """What :func:`agreement` found.
 
@@ -36,12 +28,11 @@ class Agreement(NamedTuple):
     """
 
     pearson: float
-    p_value: float
     euclidean: float
     cosine: float
 
 
-def pearson(first: PerClient, second: PerClient) -> Correlation:
+def pearson(first: PerClient, second: PerClient) -> float:
     """Pearson correlation between two values per client, unscaled as ShapFed reports it.
 
     Args:
@@ -49,25 +40,24 @@ def pearson(first: PerClient, second: PerClient) -> Correlation:
         second: the same clients -> any finite value.
 
     Returns:
-        ``r`` in -1 ... 1 and its two-sided p-value. Both are NaN, not 0, when one side is constant
-        (uniform weights agree with nothing and disagree with nothing) or when there are fewer than
-        three clients (of two, ``r`` is always 1 or -1).
+        -1 ... 1; NaN, not 0, when one side is constant (uniform weights agree with nothing and
+        disagree with nothing) or when there are fewer than three clients (of two, it is always 1
+        or -1).
 
     Raises:
         ValueError: when the clients differ, or a value is not finite.
 
-    >>> pearson([0.1, 0.2, 0.4], [0.2, 0.4, 0.8]).r.__round__(6)
+    >>> round(pearson([0.1, 0.2, 0.4], [0.2, 0.4, 0.8]), 6)
     1.0
     >>> pearson([0.1, 0.2, 0.4], [1 / 3, 1 / 3, 1 / 3])
-    Correlation(r=nan, p_value=nan)
+    nan
     """
     x, y = _paired(first, second)
     # Uniform weights are equal but for the noise of rounding.
     is_constant = any(np.ptp(values) <= EQUAL * np.abs(values).max() for values in (x, y))
     if len(x) <= 2 or is_constant:
-        return Correlation(math.nan, math.nan)
-    found = stats.pearsonr(x, y)
-    return Correlation(float(found.statistic), float(found.pvalue))
+        return math.nan
+    return float(np.corrcoef(x, y)[0, 1])
 
 
 def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
@@ -82,8 +72,7 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
             sum to one.
 
     Returns:
-        100 x Pearson with two-sided p-value (NaN as in :func:`pearson`), Euclidean distance and
-        cosine.
+        100 x Pearson (NaN as in :func:`pearson`), Euclidean distance and cosine.
 
     Raises:
         ValueError: when the clients differ, a share is not finite, or a sum is not 1 (within
@@ -97,9 +86,8 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     for shares in (x, y):
         if abs(shares.sum() - 1) > ROUNDING:
             raise ValueError(f"shares must sum to 1, got {shares}; divide each by their sum.")
-    r, p_value = pearson(x, y)
     cosine = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
-    return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
+    return Agreement(100 * pearson(x, y), float(np.linalg.norm(x - y)), float(cosine))
 
 
 def _paired(first: PerClient, second: PerClient) -> tuple[Row, Row]:

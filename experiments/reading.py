@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations_with_replacement
-from math import factorial, prod
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
+from scipy.special import factorial
 from study import RESULTS, Study
 
 from monai_fairfl.statistics.fairness import Interval, performance
@@ -231,18 +231,21 @@ def interval_of(pooled: Mapping[str, Mapping[str, float]]) -> Interval:
     >>> interval_of({"A": {"c1": 0.5, "c2": 0.5}, "B": {"c1": 0.25}})
     Interval(estimate=0.375, low=0.375, high=0.375)
     """
-    rng = np.random.default_rng(0)
-    means, resampled = [], []
-    for site in sorted(pooled):
-        scores = np.array(list(pooled[site].values()))
-        # Each row is one bootstrap sample of this site's cases.
-        chosen = rng.integers(len(scores), size=(9999, len(scores)))
-        means.append(scores.mean())
-        resampled.append(scores[chosen].mean(axis=1))
+    scores = [np.array(list(pooled[site].values())) for site in sorted(pooled)]
+    chosen = _chosen_cases(tuple(map(len, scores)))
+    means = [of_site.mean() for of_site in scores]
+    resampled = [of_site[cases].mean(axis=1) for of_site, cases in zip(scores, chosen)]
     if max(map(len, pooled.values())) == 1:
         return Interval(float(np.mean(means)), np.nan, np.nan)
     low, high = np.quantile(np.mean(resampled, axis=0), [(1 - 0.95) / 2, (1 + 0.95) / 2])
     return Interval(float(np.mean(means)), float(low), float(high))
+
+
+@lru_cache(maxsize=8)
+def _chosen_cases(numbers: tuple[int, ...]) -> list[NDArray[np.int64]]:
+    """Bootstrap samples of the cases of sites with so many, 9999 rows each."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(number, size=(9999, number)) for number in numbers]
 
 
 def difference(
@@ -281,36 +284,39 @@ def _gains(
 
 
 @cache
-def _draws(number: int) -> list[tuple[tuple[int, ...], int]]:
-    """List all draws of as many folds with replacement, each with the number of its orders."""
-    found = []
-    for draw in combinations_with_replacement(range(number), number):
-        orders = factorial(number) // prod(factorial(draw.count(fold)) for fold in set(draw))
-        found.append((draw, orders))
-    return found
+def _draws(number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """All draws of as many folds with replacement, a row each, and the number of their orders."""
+    draws = np.array(list(combinations_with_replacement(range(number), number)))
+    # How often a draw has each fold.
+    counts = (draws[:, :, None] == np.arange(number)).sum(axis=1)
+    return draws, factorial(number) / factorial(counts).prod(axis=1)
 
 
-def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float]) -> Interval:
-    """Compute a statistic of all folds, and its interval over folds.
+def over_folds(
+    values: Sequence[Any], statistic: Callable[[Sequence[Any]], float] | None = None
+) -> Interval:
+    """Compute a statistic of all folds, or their mean, and its interval over folds.
 
     The interval is that of percentiles over all draws of as many folds with replacement in which
     the statistic is defined. Each draw counts as often as it has orders. Few folds give a rough
     interval: of three there are ten draws.
 
-    >>> over_folds([1.0, 2.0, 3.0], lambda found: sum(found) / len(found))
+    >>> over_folds([1.0, 2.0, 3.0])
     Interval(estimate=2.0, low=1.0, high=3.0)
     """
-    orders_of: dict[float, int] = {}
-    for draw, orders in _draws(len(values)):
-        drawn = statistic([values[fold] for fold in draw])
-        if np.isfinite(drawn):
-            orders_of[drawn] = orders_of.get(drawn, 0) + orders
-    low = high = float("nan")
-    if orders_of:
-        ascending = sorted(orders_of)
-        shares = np.cumsum([orders_of[drawn] for drawn in ascending]) / sum(orders_of.values())
-        low, high = (float(ascending[place]) for place in np.searchsorted(shares, [0.025, 0.975]))
-    return Interval(statistic(values), low, high)
+    draws, orders = _draws(len(values))
+    if statistic is None:
+        estimate = float(np.mean(values))
+        drawn = np.array(values)[draws].mean(axis=1)
+    else:
+        estimate = statistic(values)
+        drawn = np.array([statistic([values[fold] for fold in draw]) for draw in draws])
+    ascending = np.argsort(drawn)[: np.isfinite(drawn).sum()]
+    if not ascending.size:
+        return Interval(estimate, float("nan"), float("nan"))
+    shares = np.cumsum(orders[ascending]) / orders[ascending].sum()
+    low, high = drawn[ascending[np.searchsorted(shares, [0.025, 0.975])]]
+    return Interval(estimate, float(low), float(high))
 
 
 # --- over seeds and cases
@@ -417,8 +423,8 @@ class _Drawn(NamedTuple):
         most_values: number of values of the site that has most.
     """
 
-    estimates: npt.NDArray[np.float64]
-    draws: npt.NDArray[np.float64]
+    estimates: NDArray[np.float64]
+    draws: NDArray[np.float64]
     most_values: int
 
 
@@ -455,7 +461,7 @@ def _tested(values: BySeed) -> dict[Any, dict[str, set[str]]]:
     return names
 
 
-def _seeds_by_cases(of_seeds: Sequence[Mapping[str, float]]) -> npt.NDArray[np.float64]:
+def _seeds_by_cases(of_seeds: Sequence[Mapping[str, float]]) -> NDArray[np.float64]:
     """Put a site's values into a table, seeds x cases; NaN where a seed did not test a case."""
     names = sorted({name for of_seed in of_seeds for name in of_seed})
     table = np.full((len(of_seeds), len(names)), np.nan)
@@ -469,7 +475,7 @@ def _seeds_by_cases(of_seeds: Sequence[Mapping[str, float]]) -> npt.NDArray[np.f
     return table
 
 
-def _means_of_known(drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _means_of_known(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
     """Average every row's known values; NaN for a row without any."""
     known = np.isfinite(drawn)
     sums = np.where(known, drawn, 0.0).sum(axis=1)

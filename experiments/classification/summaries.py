@@ -62,7 +62,7 @@ def fairness(alone: Sequence[float], together: Sequence[float]) -> float:
     >>> fairness([0.2, 0.4, 0.6], [0.7, 0.7, 0.7])
     nan
     """
-    return round(100 * pearson(alone, together).r, 6)
+    return round(100 * pearson(alone, together), 6)
 
 
 def answer(of_seeds: Sequence[bool]) -> str:

@@ -77,14 +77,14 @@ def figure2_table() -> str:
         row = [client, wrong]
         for method in ("CGSV", "ShapFed", "FedCE"):
             of_folds = [shares(result)[client] for result in results[method]]
-            row.append(words(over_folds(of_folds, np.mean)))
+            row.append(words(over_folds(of_folds)))
         rewards = []
         for result in results["CGSV"]:
             worth = shares(result)
             rewards.append(np.tanh(worth[client]) / max(np.tanh(list(worth.values()))))
-        row.append(words(over_folds(rewards, np.mean), 2))
+        row.append(words(over_folds(rewards), 2))
         distances = [result["distance"][client] for result in results["CGSV"]]
-        row.append(words(over_folds(distances, np.mean), 2))
+        row.append(words(over_folds(distances), 2))
         for method in ("Standalone", "FedAvg", "CGSV"):
             row.append(words(interval_of({client: cases(results[method])[client]})))
         rows.append(row)
@@ -152,18 +152,18 @@ def _of_rewards(found: Sequence[Result], alone: Sequence[Result]) -> list[str]:
         of_cases[case] = float(np.mean([scores[case] for scores in of_clients.values()]))
     fairness = NOTHING
     if found is not alone:
-        pairs = list(zip(alone, found, strict=True))
-        fairness = words(over_folds(pairs, _fairness), 0)
+        of_folds = [_fairness(*pair) for pair in zip(alone, found, strict=True)]
+        fairness = words(over_folds(of_folds, _mean_of_known), 0)
     dice = words(interval_of({"all": of_cases}))
     return [dice, f"{max(means):.3f}", f"{min(means):.3f}", fairness]
 
 
-def _fairness(pairs: Sequence[tuple[Result, Result]]) -> float:
-    """Compute the mean over folds of the correlation between Dice alone and in the federation."""
-    values = []
-    for alone, found in pairs:
-        correlation = pearson(site_means(cases([alone])), site_means(cases([found])))
-        values.append(100 * correlation.r)
+def _fairness(alone: Result, found: Result) -> float:
+    """Compute the correlation between Dice alone and in the federation, in a fold."""
+    return 100 * pearson(site_means(cases([alone])), site_means(cases([found])))
+
+
+def _mean_of_known(values: Sequence[float]) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
 

@@ -123,5 +123,5 @@ def correlations(found: list[Any], alone: list[Any], model: str) -> list[float]:
     """
     values = []
     for run, of_alone in zip(found, alone, strict=True):
-        values.append(pearson(of_alone["received"], run[model]).r)
+        values.append(pearson(of_alone["received"], run[model]))
     return values

@@ -41,7 +41,7 @@ from reading import (
     words,
 )
 from scipy.signal import savgol_filter
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr, rankdata
 from study import Study
 
 from monai_fairfl import normalise
@@ -124,7 +124,7 @@ def table2() -> str:
 
 def _gain_follows(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> list[str]:
     of_sites = site_means(found)
-    correlation = pearson(site_means(alone), of_sites)
+    correlation = pearsonr(list(site_means(alone).values()), [of_sites[s] for s in alone])
     gained = [of_sites[site] - mean for site, mean in site_means(alone).items()]
     distance = float(100 * np.linalg.norm(gained))
     means = _redrawn(alone, found)
@@ -134,8 +134,8 @@ def _gain_follows(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> l
     drawn = np.stack([pearsons, distances], axis=1)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     return [
-        words(Interval(100 * correlation.r, low[0], high[0]), 1),
-        f"{correlation.p_value:.2f}",
+        words(Interval(100 * correlation.statistic, low[0], high[0]), 1),
+        f"{correlation.pvalue:.2f}",
         words(Interval(distance, low[1], high[1]), 1),
     ]
 
@@ -180,7 +180,7 @@ def table3_real() -> str:
     for site in drops_of_folds[0]:
         drops_of_site = [drops_of_fold[site] for drops_of_fold in drops_of_folds]
         by_fold = ", ".join(f"{drop:+.3f}" for drop in drops_of_site)
-        row = [site, words(over_folds(drops_of_site, fmean), signed=True), by_fold]
+        row = [site, words(over_folds(drops_of_site), signed=True), by_fold]
         for results in methods.values():
             row.append(f"{fmean([shares(result)[site] for result in results]):.0%}")
         rows.append(row)
@@ -202,7 +202,7 @@ def tables4_5() -> str:
         results = read(study, "leave_one_out")["FedAvg"]
         images = _mean_of([result["samples"] for result in results])
         for site, number in images.items():
-            drop = over_folds([fold[site] for fold in drops_of_folds], fmean)
+            drop = over_folds([fold[site] for fold in drops_of_folds])
             share = f"{number / sum(images.values()):.0%}"
             rows.append([study, site, share, f"{worth[site]:.0%}", words(drop, 4, signed=True)])
     head = ["study", "site", "share of images", "share of leave-one-out"]
@@ -253,9 +253,7 @@ def agree(measure: str, folds: Sequence[tuple[BySite, BySite]]) -> float:
     estimated = _mean_of([estimate for estimate, _ in folds])
     lost = _mean_of([drop for _, drop in folds])
     if measure == "Spearman":
-        if len(set(estimated.values())) == 1:
-            return float("nan")
-        return float(spearmanr([estimated[site] for site in lost], list(lost.values())).statistic)
+        return pearson(*(rankdata([side[site] for site in lost]) for side in (estimated, lost)))
     if not any(drop > 0 for drop in lost.values()):
         return float("nan")
     # A site whose absence helps counts as 0.
@@ -483,7 +481,7 @@ def _expected_and_found(folds: Folds) -> tuple[dict[str, float], dict[str, float
 
 def _pearson(folds: Folds) -> float:
     expected, found = _expected_and_found(folds)
-    return float(pearsonr(list(expected.values()), list(found.values())).statistic)
+    return pearson(expected, found)
 
 
 def _changes(folds: Folds) -> dict[str, float]:

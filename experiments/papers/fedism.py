@@ -102,7 +102,7 @@ def sweeps() -> str:
             for result in results[method]:
                 share = shares(result)
                 weights.append(sum(share[site] for site in corrupted))
-            weight = words(over_folds(weights, np.mean), 2)
+            weight = words(over_folds(weights), 2)
             rows.append([name, value, *_row("quality", "noise20", method), weight])
     return markdown(["parameter", "value", *HEAD, "weight of the two corrupted clients"], rows)
 
@@ -171,10 +171,10 @@ def figure7() -> str:
             losses = np.array(folds)
             middle = losses.shape[1] // 2
             at_model = losses[:, middle]
-            row.append(words(over_folds(list(at_model), np.mean)))
+            row.append(words(over_folds(list(at_model))))
             for distance in (middle // 2, middle):
                 both_ways = (losses[:, middle - distance] + losses[:, middle + distance]) / 2
-                row.append(words(over_folds(list(both_ways - at_model), np.mean), signed=True))
+                row.append(words(over_folds(list(both_ways - at_model)), signed=True))
         rows.append(row)
     head = ["method"]
     for group in found["FedAvg"]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ def figure3_table() -> str:
 def _rank_correlation(values: np.ndarray, true: np.ndarray) -> str:
     """Compute the mean over the seeds of Spearman's correlation over all entries."""
     of_seeds = [spearmanr(*map(np.ravel, pair)).statistic for pair in zip(values, true)]
-    return words(over_folds(of_seeds, fmean), 2)
+    return words(over_folds(of_seeds), 2)
 
 
 # --- Fig. 5: photographs, five even shares
@@ -103,7 +102,7 @@ def figure5_table() -> str:
         for place in range(len(WRONG)):
             for column in range(len(CLASSES)):
                 of_folds = [float(value[place, column]) for value in scaled]
-                row.append(words(over_folds(of_folds, np.mean), 2))
+                row.append(words(over_folds(of_folds), 2))
         rows.append(row)
     head = ["worth", *(f"{client}: {name}" for client in WRONG for name in CLASSES)]
     worth = markdown(head, rows)
@@ -117,7 +116,7 @@ def figure5_table() -> str:
             for pair in folds:
                 scaled = [each[:, columns] / np.abs(each[:, columns]).max(axis=0) for each in pair]
                 of_folds.append(float(spearmanr(*map(np.ravel, scaled)).statistic))
-            row.append(words(over_folds(of_folds, np.mean), 2))
+            row.append(words(over_folds(of_folds), 2))
         rows.append(row)
     head = ["contribution", "both classes, each divided by its largest", *CLASSES]
     below = (
@@ -196,7 +195,7 @@ def table1() -> str:
                     losers.append(f"**{site}** {words(loss, signed=True)}")
             correlation = NOTHING
             if strategy != "Standalone":
-                correlation = f"{pearson(alone, means).r:.2f}"
+                correlation = f"{pearson(alone, means):.2f}"
             rows.append([*row, correlation, "; ".join(losers) or "nobody"])
     head = ["study", "method", "mean Dice", "worst site", "correlation with alone"]
     return markdown([*head, "who loses by taking part"], rows)

@@ -279,7 +279,7 @@ def _shapfed_follows(model: str) -> Verdict:
 def _follows_alone(found: Results, method: str, model: str) -> float:
     """Correlate the sites' Dice with that of the models trained alone, over all seeds' cases."""
     alone = site_means(pooled(by_seed(found[ALONE])))
-    return pearson(alone, site_means(pooled(by_seed(found[method], model)))).r
+    return pearson(alone, site_means(pooled(by_seed(found[method], model))))
 
 
 def _fedism() -> Verdict:

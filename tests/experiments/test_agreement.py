@@ -51,7 +51,7 @@ def recompute(row: dict[str, str]) -> float:
         dataset, partition = task.split("/")
         keys = {"dataset": dataset, "partition": partition}
         of = [fractions(find(source, method=one, **keys), "P") for one in ("Individual", name)]
-        return pearson(*of).r
+        return pearson(*of)
     rows = [row for row in table(LOO[task]) if row["client"] != "none_removed"]
     samples = np.array([float(row["training_samples"]) for row in rows])
     published = [float(row["performance_contribution_pct"]) / 100 for row in rows]
@@ -71,21 +71,21 @@ def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
     met = 0
     for row in table("verification_report"):
         source = row["source_table"]
-        if source in RECOMPUTED.split():
+        if source in RECOMPUTED.split() and row["quantity"] != "p_value":
             value = recompute(row)
             is_met = abs(value - float(row["published"])) <= TOLERANCE.get(source, 0.005)
             assert is_met == (row["matches"] == "1"), row
             met += is_met
-    assert met == 82
+    assert met == 80
 
 
 def test_correlations_that_do_not_exist_are_undefined_not_zero() -> None:
     other = [0.1, 0.2, 0.3, 0.4]
     constant = [0.1 + 0.2, 0.3, 0.3, 0.3]
     for sides in ((constant, other), (other, constant)):
-        assert all(math.isnan(value) for value in pearson(*sides))
+        assert math.isnan(pearson(*sides))
     found = agreement([0.25] * 4, other)
-    assert math.isnan(found.pearson) and math.isnan(found.p_value)
+    assert math.isnan(found.pearson)
     assert found.cosine == pytest.approx(0.5 / math.sqrt(0.3))
 
 
