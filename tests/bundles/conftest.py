@@ -59,13 +59,3 @@ def trained(bundle: Bundle, site: Path, made_once: MadeOnce) -> Path:
         bundle.run(TRAIN, site, folder, max_epochs=2)
 
     return made_once(f"trained_{bundle.name}", train) / "model.pt"
-
-
-@pytest.fixture(scope="module")
-def trained_long(bundle: Bundle, site: Path, made_once: MadeOnce) -> Path:
-    """The file of a model whose masks are neither empty nor full, from :func:`site`; read only."""
-
-    def train(folder: Path) -> None:
-        bundle.run(TRAIN, site, folder, max_epochs=60, val_interval=0, **bundle.quick_learning)
-
-    return made_once(f"trained_long_{bundle.name}", train) / "model.pt"

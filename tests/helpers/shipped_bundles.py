@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from helpers.checkout import CHECKOUT, DEVICE
 from monai.bundle import ConfigWorkflow
 
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
+from monai_fairfl.model_files import state_of_file
 
 # The configuration files of each workflow.
 TRAIN = ("train",)
@@ -37,7 +39,8 @@ class Bundle:
         masks: pattern of the masks that inference writes.
         metrics: of ``evaluate.json``.
         quick_learning: overrides for masks that are neither empty nor full after 60 epochs.
-        recipes: names of the bundle's other recipes.
+        recipes: other recipes whose models are used otherwise than those of the bundle's own, and
+            further overrides for a small network.
         partial: the one of the two sites that labels the first structure only.
         copy: folder of a copy that is used in the place of the bundle.
     """
@@ -50,7 +53,7 @@ class Bundle:
     masks: str
     metrics: frozenset[str]
     quick_learning: Mapping[str, Any]
-    recipes: tuple[str, ...]
+    recipes: Mapping[str, Mapping[str, Any]]
     partial: str | None = None
     copy: Path | None = None
 
@@ -115,6 +118,16 @@ class Bundle:
         made.finalize()
         return made
 
+    def prediction_of(self, model: Path) -> tuple[torch.Tensor, torch.Tensor]:
+        """Three random images of 32 pixels a side, and what a model gives for them."""
+        parser = self.workflow(TRAIN, model.parent, model.parent).parser
+        network = parser.get_parsed_content("network_def").eval()
+        network.load_state_dict(dict(state_of_file(model)))
+        metadata = self.config("metadata")["network_data_format"]["inputs"]["image"]
+        image = torch.rand(3, metadata["num_channels"], 32, 32)
+        with torch.no_grad():
+            return image, network(image)
+
     def cause_of_failed_run(
         self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any
     ) -> BaseException:
@@ -130,12 +143,12 @@ PROSTATE = Bundle(
     name="prostate_mri_segmentation",
     write=partial(write_sites, sites=SITES[:2], size=(48, 48, 8), cases=4),
     small={"size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4},
-    overlays=(("two_channel",), ("light", "paper_setting")),
+    overlays=(("strong", "two_channel"), ("light", "paper_setting")),
     images=".",
     masks="*_pred.nii.gz",
     metrics=frozenset({"val_mean_dice", "dice_slices", "hd95"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "slices_per_volume": 8},
-    recipes=("light", "strong", "volumes"),
+    recipes={"light": {}, "volumes": {"slices": 4, "windows_per_volume": 1}},
 )
 FUNDUS = Bundle(
     name="fundus_disc_cup_segmentation",
@@ -147,7 +160,7 @@ FUNDUS = Bundle(
     masks="*_pred.png",
     metrics=frozenset({"val_mean_dice", "cup_to_disc_error"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "photographs_per_epoch": 2},
-    recipes=("light", "strong"),
+    recipes={"light": {}},
     partial="cypress",
 )
 BUNDLES = (PROSTATE, FUNDUS)
