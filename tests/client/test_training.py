@@ -52,9 +52,7 @@ def length(reply: Reply) -> float:
     return float(parameters_to_vector((reply.update or {}).values()).norm())
 
 
-def test_each_key_of_a_context_changes_the_training_as_it_says(
-    tmp_path: Path,
-) -> None:
+def test_each_key_of_a_context_changes_the_training_as_it_says(tmp_path: Path) -> None:
     network, loss = conv_net(), nn.BCEWithLogitsLoss()
     client, weights = toy_client(tmp_path, network, image_batches(1), loss)
     plain = train(client, weights)
