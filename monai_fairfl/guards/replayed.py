@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -144,15 +145,19 @@ def _sketch(tensors: Weights | None, parameters: Sequence[str]) -> np.ndarray:
     """The values of an update or of a model at random places, the same in every run."""
     assert tensors is not None
     flat = [tensors[name].reshape(-1) for name in parameters]
-    ends = np.cumsum([len(values) for values in flat])
-    chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
+    places = _places(tuple(map(len, flat)))
     # Of each tensor by itself: all of them in one would be a copy of the model.
-    of_tensors = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
-    found = []
-    for values, end, places in zip(flat, ends, of_tensors, strict=True):
-        # Counted back from the tensor's end.
-        found.append(values[torch.from_numpy(places - end)])
+    found = [values[there] for values, there in zip(flat, places, strict=True)]
     return torch.cat(found).float().numpy()
+
+
+@cache
+def _places(lengths: tuple[int, ...]) -> list[torch.Tensor]:
+    """The random places in tensors of these lengths, counted back from the end of each."""
+    ends = np.cumsum(lengths)
+    chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
+    of_tensors = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+    return [torch.from_numpy(there - end) for there, end in zip(of_tensors, ends, strict=True)]
 
 
 def _written(sketch: np.ndarray) -> str:

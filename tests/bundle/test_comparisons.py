@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import warm_python
 from helpers.bundle_runs import command
-from helpers.bundle_runs import run as run_command
+from helpers.checkout import CHECKOUT
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
 from monai_fairfl import History, Reply, Request, Strategy, read_ledger
@@ -53,7 +55,7 @@ def sites(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(
     sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
 ) -> list[History]:
-    return bundle_federation(sites, run_dir, strategies, **settings).run()
+    return bundle_federation(sites, run_dir, strategies, **{"report": False, **settings}).run()
 
 
 def report_of(run_dir: Path) -> dict[str, Any]:
@@ -73,15 +75,16 @@ def test_strategies_share_sites_splits_first_model_seed_and_guards(
 ) -> None:
     run_dir = tmp_path / "run"
     guards = [{"_target_": "monai_fairfl.guards.TooLong", "times": 8.0}, "NonFinite"]
-    run(sites, run_dir, [FedAvg(), Standalone()], guards=guards)
+    run(sites, run_dir, [FedAvg(), Standalone()], guards=guards, rounds=1)
     first, second = opening(run_dir / "FedAvg"), opening(run_dir / "Standalone")
     for name in ("model", "seed", "guards"):
         assert first[name] == second[name]
     assert first["guards"] == ["TooLong-times_8.0", "NonFinite"]
     for others in (None, [], [NonFinite()]):
         with pytest.raises(FederationError, match="guards.*TooLong"):
-            run(sites, run_dir, [FedAvg(), CGSV()], guards=others, resume=True)
-    run(sites, run_dir, [FedAvg(), CGSV()], guards=[TooLong(8.0), NonFinite()], resume=True)
+            run(sites, run_dir, [FedAvg(), CGSV()], guards=others, resume=True, rounds=1)
+    same = [TooLong(8.0), NonFinite()]
+    run(sites, run_dir, [FedAvg(), CGSV()], guards=same, resume=True, rounds=1)
     assert opening(run_dir / "CGSV")["guards"] == first["guards"]
     run(sites, tmp_path / "default", [FedAvg()], rounds=1)
     names = [type(guard).__name__ for guard in DEFAULT]
@@ -103,7 +106,7 @@ def test_a_valuation_measures_with_the_threads_of_the_run(
     torch.set_num_threads(3)
     try:
         settings = {"record_updates": True, "valuations": [Reconstruction("leave_one_out")]}
-        run(sites, tmp_path / "run", [FedAvg()], threads=2, report=False, **settings)
+        run(sites, tmp_path / "run", [FedAvg()], threads=2, rounds=1, **settings)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -118,7 +121,7 @@ def test_the_others_run_and_are_valued_after_one_has_failed_which_the_report_nam
 ) -> None:
     run_dir = tmp_path / "run"
     strategies = [Standalone(), Failing(ZeroDivisionError("of my own")), FedAvg()]
-    valued = {"record_updates": True, "valuations": [Reconstruction()]}
+    valued = {"record_updates": True, "valuations": [Reconstruction()], "report": True}
     with pytest.raises(FederationError, match="1 of 3 .*Failing: .*of my own"):
         run(sites, run_dir, strategies, **valued)
     report = report_of(run_dir)
@@ -160,7 +163,9 @@ def test_the_command_takes_strategies_of_ones_own_and_ends_with_2_where_one_fail
     targets = [{"_target_": f"my_methods.{name}"} for name in ("Failing", "FirstOnly")]
     arguments = command(hospitals, tmp_path / "run", "--site_names", "['alder', 'cedar']")
     arguments += ["--rounds", "1", "--report", "True", "--strategies", json.dumps(targets)]
-    done = run_command(arguments, tmp_path)
+    arguments.insert(arguments.index("-m") + 1, "helpers.linear_federation")
+    path = os.pathsep.join(map(str, (CHECKOUT, CHECKOUT / "tests", tmp_path)))
+    done = warm_python.run(arguments, tmp_path, PYTHONPATH=path)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert "Failing" in last and "nobody measured it" in last

@@ -31,10 +31,10 @@ SETTINGS: dict[str, Any] = {
     "site_names": SITES,
     "rounds": 1,
     "overrides": {**OVERRIDES, "split_fractions": FRACTIONS},
-    "final": ["score", "test_score"],
+    "final": ["score"],
 }
 MILE: dict[str, Any] = {
-    "adapt_epochs": 2,
+    "adapt_epochs": 1,
     "adapt_rate": 0.02,
     "adapt_fuse": True,
     "record_updates": True,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of the prostate bundle on tiny images."""
+"""Clients of the prostate bundle on tiny images, and small ones that train in milliseconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.client_requests import after, tiny_client, tiny_model, train
+from helpers.small_trainers import conv_net, image_batches
+from helpers.toy_client import toy_client
+from monai.handlers import LrScheduleHandler
+from torch import nn
 
-from monai_fairfl import ModelSpec, Reply
+from monai_fairfl import ModelSpec, read_spec
 
 
 @pytest.fixture(scope="session")
@@ -27,25 +32,37 @@ def spec() -> ModelSpec:
     return specification
 
 
-@pytest.fixture(scope="session")
-def parameters(weights: dict[str, torch.Tensor], spec: ModelSpec) -> dict[str, torch.Tensor]:
-    """What a server sends that leaves statistics of batches at the sites."""
-    return {name: weights[name] for name in spec.parameters}
-
-
 @pytest.fixture
 def new_client(hospitals: Path, tmp_path: Path) -> Any:
     """Maker of clients: ``new_client("elm", learning_rate=0.01)``."""
     return partial(tiny_client, hospitals, tmp_path)
 
 
-@pytest.fixture(scope="session")
-def undisturbed(
-    hospitals: Path, tmp_path_factory: pytest.TempPathFactory, weights: dict[str, torch.Tensor]
-) -> list[Reply]:
-    """Replies of a client that trained the same weights in rounds 0 and 1, two steps each."""
-    client = tiny_client(hospitals, tmp_path_factory.mktemp("undisturbed"), batch_size=1)
-    return [train(client, weights, number) for number in range(2)]
+@pytest.fixture
+def new_small(tmp_path: Path) -> Any:
+    """Maker of small clients, with dropout, a schedule of NumPy's numbers, and so many steps."""
+
+    def make(state: str = "state", steps: int = 2) -> Any:
+        network, batches = conv_net(), image_batches(steps)
+        optimizer = torch.optim.Adam(network.parameters(), 0.02)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: np.cos(epoch / 10))
+        given = {"optimizer": optimizer, "train_handlers": [LrScheduleHandler(schedule, False)]}
+        loss = nn.BCEWithLogitsLoss()
+        return toy_client(tmp_path / "alder", network, batches, loss, state=state, **given)[0]
+
+    return make
+
+
+@pytest.fixture
+def small() -> dict[str, torch.Tensor]:
+    """Weights of small clients."""
+    return dict(conv_net().state_dict())
+
+
+@pytest.fixture
+def parameters(small: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What a server sends of them that leaves statistics of batches at the sites."""
+    return {name: small[name] for name in read_spec(conv_net()).parameters}
 
 
 @pytest.fixture(scope="session")

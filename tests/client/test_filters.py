@@ -13,7 +13,6 @@ from helpers.client_requests import measure, same, train
 from helpers.refusals import refused
 from monai.fl.utils.exchange_object import ExchangeObject
 
-from monai_fairfl import Reply
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import leave_one_out_model
 from monai_fairfl.messages import value_of
@@ -55,20 +54,21 @@ def test_an_update_leaves_as_the_sites_filter_made_it_and_so_it_is_left_out_agai
 
 
 def test_an_update_that_a_filter_lost_is_an_error_that_names_it_and_leaves_no_trace(
-    new_client: Any, weights: Weights, undisturbed: list[Reply]
+    new_small: Any, small: Weights
 ) -> None:
     faults: dict[str, Callable[[Weights], Any]] = {
         "None": lambda update: None,
         "shape": lambda update: {name: change.flatten() for name, change in update.items()},
         "bytes": lambda update: dict.fromkeys(update, b"encoded"),
     }
-    client = new_client(batch_size=1)
+    undisturbed = train(new_small("undisturbed"), small)
+    client = new_small()
     client.initialize({})
     for word, change in faults.items():
         spoil = filtered(change)
         spoil.__name__ = "spoil"
         client.post_weight_filters = [filtered(lambda update: update), spoil]
         with refused("alder", "spoil", word, by=ConfigError):
-            train(client, weights)
+            train(client, small)
     client.post_weight_filters = []
-    assert same(train(client, weights).update, undisturbed[0].update)
+    assert same(train(client, small).update, undisturbed.update)

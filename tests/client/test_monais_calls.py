@@ -84,8 +84,9 @@ def test_the_same_seed_gives_the_weights_statistics_and_metrics_of_monais_client
 
 
 def test_what_is_returned_shares_no_memory_and_has_the_tensors_that_were_sent(
-    built: Any, parameters: Weights, whole: Weights
+    built: Any, weights: Weights, spec: ModelSpec
 ) -> None:
+    parameters = {name: weights[name] for name in spec.parameters}
     client = built(learning_rate=0.05)
     sent = monai_training(client, parameters).weights
     assert set(sent) == set(parameters)

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from helpers.client_requests import measure, same, train
 from helpers.refusals import refused
+from helpers.small_trainers import conv_net, image_batches
+from helpers.toy_client import toy_client
+from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from monai_fairfl import ModelSpec, Reply, Request
@@ -48,10 +52,9 @@ def length(reply: Reply) -> float:
     return float(parameters_to_vector((reply.update or {}).values()).norm())
 
 
-def test_each_key_of_a_context_changes_the_training_as_it_says(
-    new_client: Any, weights: Weights
-) -> None:
-    client = new_client()
+def test_each_key_of_a_context_changes_the_training_as_it_says(tmp_path: Path) -> None:
+    network, loss = conv_net(), nn.BCEWithLogitsLoss()
+    client, weights = toy_client(tmp_path, network, image_batches(1), loss)
     plain = train(client, weights)
     sam = train(client, weights, sam_rho=0.05)
     gsam = train(client, weights, sam_rho=0.05, gsam_alpha=0.5)
@@ -70,12 +73,12 @@ def test_each_key_of_a_context_changes_the_training_as_it_says(
 
 
 def test_a_reset_forgets_the_optimizers_moments_and_not_the_schedule(
-    new_client: Any, weights: Weights
+    new_small: Any, small: Weights
 ) -> None:
-    client = new_client()
+    client = new_small(steps=1)
     rates = []
     for number, reset in enumerate((0.0, 0.0, 1.0)):
-        train(client, weights, number, reset_optimizer=reset)
+        train(client, small, number, reset_optimizer=reset)
         optimizer = client.trainer.optimizer.state_dict()
         rates.append(optimizer["param_groups"][0]["lr"])
     assert {int(slot["step"]) for slot in optimizer["state"].values()} == {1}

@@ -29,7 +29,7 @@ from monai_fairfl.audit import check_receipts, read_receipts
 
 OneProcess = Callable[..., Path]
 
-TWO: dict[str, Any] = {"site_names": CLIENTS[:2], "min_clients": 2}
+TWO: dict[str, Any] = {"site_names": CLIENTS[:2], "min_clients": 2, "final": ["score"]}
 
 RAY = {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
 """Ray must not end workers of a machine that other programs use, nor let them wait."""
@@ -48,7 +48,8 @@ def test_the_messages_of_nvflare_of_a_model_for_each_client(
     pytest.importorskip("nvflare")
     from helpers.flare_job import Executed, exported, played, site_settings_of
 
-    app = exported(recipe("ShapFed", hospitals, custom_code=False, min_clients=2), tmp_path)
+    given = {name: TWO[name] for name in ("min_clients", "final")}
+    app = exported(recipe("ShapFed", hospitals, custom_code=False, **given), tmp_path)
     sites = {}
     for name in TWO["site_names"]:
         sites[name] = Executed(name, tmp_path / name, site_settings_of(app))

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from monai_fairfl import Federation, InProcess, Strategy
 from monai_fairfl.guards import DEFAULT, Guard
 
 SEED = 3
-ROUNDS = 5
+ROUNDS = 4
 
 
 def federation_of(
@@ -50,10 +50,15 @@ def federation_of(
     )
 
 
+@cache
+def hospital(name: str) -> Hospital:
+    return Hospital(name, SEED)
+
+
 def mean_dice(sites: Sequence[str], weights: Mapping[str, Any]) -> float:
     """The mean Dice of a model at some sites."""
     parameters = {name: weights[name] for name in attacks.SHAPES}
-    return float(np.mean([Hospital(name, SEED).score(parameters) for name in sites]))
+    return float(np.mean([hospital(name).score(parameters) for name in sites]))
 
 
 def progress(federation: Federation, sites: Sequence[str]) -> float:

@@ -51,18 +51,18 @@ def toy_client(
     batches: Any,
     loss: Any,
     rate: float = 0.1,
-    alone: Path | None = None,
+    state: str = "state",
     **arguments: Any,
 ) -> tuple[FairMonaiAlgo, dict[str, torch.Tensor]]:
     """A client that trains ``network``, and the weights that it begins with.
 
     Args:
-        folder: of its state.
+        folder: of its files.
         network: also evaluated, if there are images (B, C, H, W), on those of the first batch.
         batches: or a loader.
         loss: of the training.
         rate: of stochastic gradient descent, unless ``arguments`` have an optimizer.
-        alone: the file of a model that the site trained alone.
+        state: its private folder's name; another one makes a client without a past.
         **arguments: of the trainer.
     """
     optimizer = arguments.pop("optimizer", torch.optim.SGD(network.parameters(), rate))
@@ -78,5 +78,5 @@ def toy_client(
         )
     trainer = trainer_of(network, batches, loss, optimizer, **arguments)
     workflow: Any = ToyWorkflow(trainer, evaluator)
-    client = FairMonaiAlgo(str(folder), folder / "state", train_workflow=workflow, alone=alone)
+    client = FairMonaiAlgo(str(folder), folder / state, train_workflow=workflow)
     return client, dict(read_spec(network).tensors_of(network))
