@@ -15,6 +15,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 from helpers.bundle_runs import federation
+from helpers.linear_federation import in_place_of_training
 from helpers.made_once import MadeOnce
 
 from monai_fairfl import History
@@ -29,7 +30,9 @@ def run(
     root: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
 ) -> list[History]:
     given = {"rounds": 1, "local_epochs": 1, "site_names": SITES, "evaluate": (), "final": ()}
-    return federation(root, run_dir, list(strategies), **{**given, **settings}).run()
+    with pytest.MonkeyPatch.context() as patch:
+        in_place_of_training(patch)
+        return federation(root, run_dir, list(strategies), **{**given, **settings}).run()
 
 
 def _compare(sites: Path, folder: Path) -> None:

@@ -27,7 +27,9 @@ from helpers.worker_clients import all_end, descendants_of
 from monai_fairfl import FairMonaiAlgo, read_ledger
 from monai_fairfl.cli import main
 
-QUICK = [*TINY, "--local-epochs", "1", "--final", '["test_score"]']
+FEW = {**OVERRIDES, "slices_per_volume": 2}
+QUICK = [*TINY, "--local-epochs", "1", "--final", '["test_score"]', "--evaluate", "[]"]
+QUICK += ["--overrides", json.dumps(FEW)]
 # The page has the seconds of each round, which differ.
 FILES = ("cases.csv", "comparison.[cj]s*", "plan.json", "cells/*/*/ledger.jsonl")
 MODELS = ("cells/*/*/models/*.pt", "datalists/*/*.json")
@@ -74,7 +76,7 @@ def test_a_cell_is_the_run_of_train_with_its_seed_and_split(
 ) -> None:
     split = {"split_seed": 0, "split_folds": 2, "split_fold": 1}
     words = ["train", sites, "--out", tmp_path / "run", *QUICK, "--strategy", "FedAvg", "--seed", 1]
-    words += ["--overrides", json.dumps({**OVERRIDES, **split})]
+    words += ["--overrides", json.dumps({**FEW, **split})]
     assert main([str(word) for word in words]) == 0
     alone = read_ledger(tmp_path / "run" / "ledger.jsonl")
     cell = read_ledger(compared / "cells" / "FedAvg" / "seed-1-fold-1" / "ledger.jsonl")
@@ -134,15 +136,15 @@ def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(
     monkeypatch.setattr(FairMonaiAlgo, "answer", answer_with_cases)
     out = tmp_path / "out"
     names = ["helpers.failing_strategy.Failing", "FedAvg", "FedCE"]
-    words = ["compare", sites, "--out", out, "--strategy", *names, *TINY, "--folds", 2]
+    words = ["compare", sites, "--out", out, "--strategy", *names, *TINY]
     found = cli.json(*words, code=2)
-    assert set(found["failed"]) == {"Failing/seed-0-fold-0", "Failing/seed-0-fold-1"}
+    assert set(found["failed"]) == {"Failing/seed-0"}
     dice = found["metrics"]["test_score:dice"]
     assert [each["strategy"] for each in dice["strategies"]] == ["FedAvg", "FedCE"]
     assert "it fails on purpose" in (out / "comparison.html").read_text()
 
     # What failed goes on from its first round.
-    ledger = out / "cells" / "Failing" / "seed-0-fold-1" / "ledger.jsonl"
+    ledger = out / "cells" / "Failing" / "seed-0" / "ledger.jsonl"
     before = ledger.read_bytes()
     monkeypatch.setattr(Failing, "fails", False)
     found = cli.json(*words)

@@ -79,12 +79,12 @@ def test_a_fault_hides_no_other(sites: Path, tmp_path: Path, cli: Commands) -> N
 def test_demo_data_are_six_hospitals_or_the_four_of_the_demo_with_their_splits(
     tmp_path: Path, cli: Commands
 ) -> None:
-    size = ["--size", 24, 24, 6]
+    size = ["--size", 16, 16, 4]
     words = ["demo", "--data-only", *size, "--out"]
     found = cli.json(*words, tmp_path / "six", "--kind", "prostate")
     assert len(found["sites"]) == 6
     last = tmp_path / "six" / found["sites"][-1]
-    assert nib.load(last / "Case00.nii.gz").shape == (24, 24, 6)
+    assert nib.load(last / "Case00.nii.gz").shape == (16, 16, 4)
     demo = tmp_path / "demo"
     found = cli.json(*words, demo)
     assert found["sites"] == ["ash", "beech", "maple", "willow"]

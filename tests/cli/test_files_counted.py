@@ -8,7 +8,9 @@ import re
 import shutil
 from pathlib import Path
 
-from helpers.command_line import TINY, Commands
+import pytest
+from helpers.command_line import Commands
+from helpers.linear_federation import in_place_of_training
 
 ADDED = {
     "notes.txt": b"dear colleague",
@@ -20,13 +22,15 @@ ADDED = {
     "b": b"x",
     "../loose.nii": b"of no site",
 }
-ONE = ("--rounds", "1", "--local-epochs", "1")
+QUICK = ("--rounds", "1", "--jobs", "1", "--report", "False")
 COUNT = r"(\d+) file\(s\): (\d+) used, (\d+) image\(s\) refused, (\d+) not an image"
 
 
 def test_every_file_is_counted_once(
-    trained: Path, sites: Path, tmp_path: Path, cli: Commands
+    trained: Path, sites: Path, tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The images are read before that.
+    in_place_of_training(monkeypatch)
     data, out = tmp_path / "data", tmp_path / "out"
     shutil.copytree(sites, data)
     for name, content in ADDED.items():
@@ -35,8 +39,8 @@ def test_every_file_is_counted_once(
         path.write_bytes(content)
     for words, folder in {
         ("doctor", data): data,
-        ("infer", trained, data / "elm", "--out", out / "masks"): data / "elm",
-        ("train", data, "--out", out / "run", *TINY, *ONE): data,
+        ("infer", trained, data / "elm", "--out", out / "masks", "--no-pictures"): data / "elm",
+        ("train", data, "--out", out / "run", *QUICK): data,
     }.items():
         _, said, _ = cli.shown(*words)
         if words[0] == "train":

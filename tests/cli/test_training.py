@@ -186,6 +186,7 @@ def test_try_compares_three_strategies_and_finds_all_done_the_second_time(
 ) -> None:
     out = tmp_path / "out"
     words = ["try", sites, "--out", out, *TINY, "--rounds", "1", "--local-epochs", "1"]
+    words += ["--evaluate", "[]", "--final", '["test_score"]']
     found = cli.json(*words)
     report = json.loads(Path(found["report"]).with_suffix(".json").read_text())
     assert list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"]

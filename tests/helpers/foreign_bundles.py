@@ -30,7 +30,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "segresnet_ds": {
         "_target_": "SegResNetDS",
-        "init_filters": 8,
+        "init_filters": 4,
         "blocks_down": [1, 1, 1],
         "norm": "INSTANCE_NVFUSER",
         "dsdepth": 2,

@@ -8,7 +8,9 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from helpers.bundle_runs import OVERRIDES, federation
+from helpers.linear_federation import in_place_of_training
 from helpers.reports import Page, hospital
 from helpers.scripted_run import report_of
 
@@ -17,8 +19,9 @@ from monai_fairfl.report import as_text, write_report
 
 
 def test_a_first_look_shows_data_refused_images_and_an_organ_beside_the_field(
-    hospitals: Path, tmp_path: Path
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    in_place_of_training(monkeypatch)
     for name in ("alder", "elm"):
         shutil.copytree(hospitals / name, tmp_path / "data" / name)
     (tmp_path / "data" / "elm" / "scan").write_bytes(bytes(128) + b"DICM")
