@@ -1,14 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's federation whose sites compute nothing; as a module, a command with such sites::
-
-python -m helpers.linear_federation monai_fairfl train DATA
-"""
+"""A bundle's federation whose sites compute nothing."""
 
 from __future__ import annotations
 
-import runpy
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,9 +63,3 @@ def answer_with_cases(client: FairMonaiAlgo, request: Request) -> Reply:
         client.states.folder.mkdir(parents=True, exist_ok=True)
         client.states.save_cases(request.run, f"{name}-{request.round}-0", cases)
     return answer(client, request)
-
-
-if __name__ == "__main__":
-    FairMonaiAlgo.answer = answer_with_cases  # type: ignore[method-assign]
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

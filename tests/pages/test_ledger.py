@@ -37,17 +37,23 @@ def is_answered(run: Path, **question: object) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def fedavg(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with FedAvg."""
+    folder = tmp_path_factory.mktemp("fedavg")
+    federation(FedAvg(), folder, rounds=2).run()
+    return folder / "run"
+
+
 @pytest.mark.parametrize("name", SHIPPED)
-def test_each_strategys_row_of_the_page_is_true(name: str, tmp_path: Path) -> None:
+def test_each_strategys_row_of_the_page_is_true(name: str, fedavg: Path, tmp_path: Path) -> None:
     assert name in rows(), f"add {name} to the table of strategies in docs/ledger.md"
     replayed, without, of_another = rows()[name]
     strategy = SHIPPED[name]
-    federation(strategy(), tmp_path / "own", rounds=2).run()
-    own = tmp_path / "own" / "run"
+    federation(strategy(), tmp_path, rounds=2).run()
+    own = tmp_path / "run"
     assert replayed == "yes" and replay(own).differences == ()
     assert is_answered(own, without="elm") == without.startswith("yes")
     assert is_answered(own, strategy=strategy())
 
-    federation(FedAvg(), tmp_path / "fedavg", rounds=2).run()
-    answered = is_answered(tmp_path / "fedavg" / "run", strategy=strategy())
-    assert answered == of_another.startswith("yes")
+    assert is_answered(fedavg, strategy=strategy()) == of_another.startswith("yes")

@@ -23,7 +23,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
         "import write_demo": "import pelvis",
         'write_demo("hospitals")': FEW,
         "ROUNDS = 12": "ROUNDS = 1",
-        "local_epochs=4": "local_epochs=1, jobs=1",
+        "local_epochs=4": 'local_epochs=1, jobs=1, evaluate=[], final=["test_score"]',
         '"size": [64, 64], "channels": [8, 16, 32]': '"size": [32, 32], "channels": [4, 8, 8]',
     }.items():
         assert text.count(written) == 1

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import statistics
 import sys
 from pathlib import Path
 
-from helpers import warm_python
 from helpers.checkout import CHECKOUT
-from helpers.page_blocks import FEW
+from helpers.page_blocks import FEW, run_commands
 
 sys.path.append(str(CHECKOUT / "experiments"))
 
@@ -22,11 +20,6 @@ import results  # noqa: E402
 
 README = (CHECKOUT / "README.md").read_text()
 STUDY = CHECKOUT / "experiments" / "results" / "strong_prostate.csv.gz"
-
-
-def python_of_readme() -> str:
-    [block] = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return str(block)
 
 
 def test_the_page_is_short() -> None:
@@ -67,27 +60,24 @@ def test_the_table_of_results_is_recomputed_from_the_studys_table() -> None:
 def test_every_other_number_is_of_the_demo() -> None:
     text = re.sub(r"^(\||```).*$|`[^`]*`", "", README, flags=re.MULTILINE)
     demo = (CHECKOUT / "docs" / "demo.md").read_text()
-    numbers = [number for number in re.findall(r"\b0\.\d{2,}\b", text)]
+    numbers = re.findall(r"\b0\.\d{2,}\b", text)
     assert numbers
     for number in numbers:
         assert re.search(rf"\b{number}", demo), number
 
 
 def test_the_python_prints_contributions_and_writes_a_report(tmp_path: Path) -> None:
-    code = python_of_readme()
-    for printed, tiny in {
+    [code] = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    for written, tiny in {
         "import write_demo": "import pelvis",
         'write_demo("hospitals")': FEW,
-        "rounds=20": "rounds=2",
+        "rounds=20": "rounds=1",
         "local_epochs=4": "jobs=1",
     }.items():
-        assert printed in code
-        code = code.replace(printed, tiny)
+        assert written in code
+        code = code.replace(written, tiny)
     (tmp_path / "of_readme.py").write_text(code)
     # Sites answer at once; those of the notebook train.
-    words = ["-W", "ignore", "-m", "helpers.linear_federation", "of_readme"]
-    path = f"{CHECKOUT}{os.pathsep}{CHECKOUT / 'tests'}"
-    found = warm_python.run(words, tmp_path, PYTHONPATH=path)
-    assert found.returncode == 0, found.stderr
-    assert "'willow'" in found.stdout.splitlines()[-1]
+    printed = run_commands([["python", "-m", "of_readme"]], tmp_path, {}, trains=False)
+    assert "'willow'" in printed.splitlines()[-1]
     assert (tmp_path / "runs" / "python" / "report.html").exists()
