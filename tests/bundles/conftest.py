@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from helpers.made_once import MadeOnce
-from helpers.shipped_bundles import BUNDLES, TRAIN, Bundle
+from helpers.shipped_bundles import BUNDLES, OWN, TRAIN, Bundle, Federated
+
+from monai_fairfl import BundleFederation
+from monai_fairfl.strategies import FedAvg
 
 # They are written for the model zoo's own runner; test_commands.py runs them as it does.
 collect_ignore_glob = ["unit_tests/*"]
@@ -59,3 +64,35 @@ def trained(bundle: Bundle, site: Path, made_once: MadeOnce) -> Path:
         bundle.run(TRAIN, site, folder, max_epochs=2)
 
     return made_once(f"trained_{bundle.name}", train) / "model.pt"
+
+
+@pytest.fixture(scope="session")
+def federated(made_once: MadeOnce) -> Federated:
+    """Maker of a folder with ``sites`` and ``run``, a federation by a recipe; read only."""
+
+    def federate(bundle: Bundle, recipe: str, folder: Path) -> None:
+        bundle.write(folder / "sites")
+        config = ["configs/train.json"]
+        if recipe in bundle.recipes:
+            config.append(f"configs/{recipe}.json")
+        if recipe == OWN:
+            overlay = folder / "own.json"
+            overlay.write_text(json.dumps(bundle.own_overlay))
+            config.append(str(overlay))
+        # Its masks are neither empty nor full.
+        learning = {"learning_rate": 0.01, "augmentation": []}
+        BundleFederation(
+            str(bundle.root),
+            str(folder / "sites"),
+            FedAvg(),
+            rounds=1,
+            local_epochs=8,
+            run_dir=str(folder / "run"),
+            config=config,
+            overrides={**bundle.small, **bundle.recipes.get(recipe, {}), **learning},
+            report=False,
+        ).run()
+
+    return lambda bundle, recipe: made_once(
+        f"federated_{bundle.name}_{recipe}", partial(federate, bundle, recipe)
+    )

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +18,12 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from helpers.made_once import MadeOnce
 from helpers.reports import rows_of
-from helpers.shipped_bundles import BUNDLES, EVALUATE, FUNDUS, INFERENCE, PROSTATE, Bundle
+from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, OWN, PROSTATE, Bundle, Federated
 from PIL import Image
 
-from monai_fairfl import BundleFederation
 from monai_fairfl.cli import main
 from monai_fairfl.model_files import fused_weights, read_recipe, save_model_file, state_of_file
-from monai_fairfl.strategies import FedAvg
-
-OWN = "own overlay"
-OWN_OVERLAYS: dict[str, dict[str, Any]] = {
-    PROSTATE.name: {
-        "neighbours": 2,
-        "part": "largest",
-        "network_def#act_name": "relu",
-        "validate#inferer#mode": "gaussian",
-    },
-    FUNDUS.name: {
-        "network_def#act": "RELU",
-        "validate#inferer#margin": 3.0,
-        "validate#inferer#passes": 2,
-    },
-}
-"""What a user's overlay changes: inputs and layers of the network, and how it looks."""
 
 
 def voxels(file: Path) -> np.ndarray:
@@ -77,39 +56,6 @@ def evaluated(bundle: Bundle, site: Path, model: Path, datalist: Path, out: Path
 PAIRS = [(bundle, recipe) for bundle in BUNDLES for recipe in ("", *bundle.recipes, OWN)]
 
 
-@pytest.fixture(scope="session")
-def federated(made_once: MadeOnce) -> Callable[[Bundle, str], Path]:
-    """Maker of a folder with ``sites`` and ``run``, a federation by a recipe; read only."""
-
-    def federate(bundle: Bundle, recipe: str, folder: Path) -> None:
-        bundle.write(folder / "sites")
-        config = ["configs/train.json"]
-        if recipe in bundle.recipes:
-            config.append(f"configs/{recipe}.json")
-        if recipe == OWN:
-            overlay = folder / "own.json"
-            overlay.write_text(json.dumps(OWN_OVERLAYS[bundle.name]))
-            config.append(str(overlay))
-        # Its masks are neither empty nor full.
-        learning = {"learning_rate": 0.01, "augmentation": []}
-        BundleFederation(
-            str(bundle.root),
-            str(folder / "sites"),
-            FedAvg(),
-            rounds=1,
-            local_epochs=8,
-            run_dir=str(folder / "run"),
-            config=config,
-            overrides={**bundle.small, **bundle.recipes.get(recipe, {}), **learning},
-            report=False,
-        ).run()
-
-    def made(bundle: Bundle, recipe: str) -> Path:
-        return made_once(f"federated_{bundle.name}_{recipe}", partial(federate, bundle, recipe))
-
-    return made
-
-
 def scores_of(run: Path, site: str) -> dict[str, float]:
     """Case -> its Dice, as the federation scored its model on the site's test cases."""
     [table] = (run / "sites" / site).rglob("*-test_score-*.csv")
@@ -120,7 +66,7 @@ def scores_of(run: Path, site: str) -> dict[str, float]:
     ("bundle", "recipe"), PAIRS, ids=[f"{bundle.name[:8]}-{recipe}" for bundle, recipe in PAIRS]
 )
 def test_inference_evaluation_and_exports_score_as_the_federation_did(
-    bundle: Bundle, recipe: str, federated: Callable[[Bundle, str], Path], tmp_path: Path
+    bundle: Bundle, recipe: str, federated: Federated, tmp_path: Path
 ) -> None:
     folder = federated(bundle, recipe)
     sites, run = folder / "sites", folder / "run"
@@ -168,7 +114,7 @@ def test_inference_evaluation_and_exports_score_as_the_federation_did(
 
 
 def test_a_fused_model_is_evaluated_and_exported_as_any_other(
-    bundle: Bundle, federated: Callable[[Bundle, str], Path], trained: Path, tmp_path: Path
+    bundle: Bundle, federated: Federated, trained: Path, tmp_path: Path
 ) -> None:
     folder = federated(bundle, "")
     name = bundle.whole_sites(folder / "sites")[-1]
@@ -186,7 +132,7 @@ def test_a_fused_model_is_evaluated_and_exported_as_any_other(
     assert evaluated(bundle, site, exported, datalist, tmp_path / "again") == expected
 
 
-@pytest.mark.parametrize("bundle", [PROSTATE], indirect=True)
+@pytest.mark.parametrize("bundle", [PROSTATE], ids=["prostate"], indirect=True)
 def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(
     bundle: Bundle, trained: Path, tmp_path: Path
 ) -> None:

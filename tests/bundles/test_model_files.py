@@ -17,10 +17,17 @@ from typing import Any
 import pytest
 import torch
 from helpers import warm_python
-from helpers.shipped_bundles import BUNDLES, EVALUATE, FUNDUS, INFERENCE, PROSTATE, TRAIN, Bundle
-from ignite.engine import Engine
+from helpers.shipped_bundles import (
+    BUNDLES,
+    EVALUATE,
+    INFERENCE,
+    OWN,
+    PROSTATE,
+    TRAIN,
+    Bundle,
+    Federated,
+)
 from monai.bundle import ConfigParser
-from monai.handlers import CheckpointLoader
 from torch import nn
 
 from monai_fairfl import BundleFederation, ModelRecipe
@@ -31,10 +38,6 @@ from monai_fairfl.strategies import Ditto, Sparsified
 from monai_fairfl.workflow import ModelValues, training_recipe
 
 OTHER_SIZE = [48, 48]
-OWN_PARTS: dict[str, dict[str, Any]] = {
-    PROSTATE.name: {"network_def#act_name": "relu", "validate#inferer#mode": "gaussian"},
-    FUNDUS.name: {"network_def#act": "RELU", "validate#inferer#margin": 3.0},
-}
 
 
 def recipe_of(model: Path) -> ModelRecipe:
@@ -57,11 +60,9 @@ def beside(model: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def brings(bundle: Bundle, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def brings(bundle: Bundle, federated: Federated) -> Path:
     """The file of a model that brings a network and an inferer of its own; read only."""
-    folder = tmp_path_factory.mktemp("brings")
-    bundle.run(TRAIN, site, folder, max_epochs=1, **OWN_PARTS[bundle.name])
-    return folder / "model.pt"
+    return federated(bundle, OWN) / "run" / "models" / "global.pt"
 
 
 # --- what a training writes, and who reads it
@@ -89,22 +90,6 @@ def test_a_training_by_the_command_writes_its_values_and_records_its_files(
     assert recipe.files["configs/train.json"] == digest
     assert "train#deterministic_transforms" in recipe.sections
     assert json.loads(beside(model).read_text()) == recipe.state_dict()
-
-
-def test_torch_and_monai_read_the_weights_as_from_any_file(
-    bundle: Bundle, trained: Path, tmp_path: Path
-) -> None:
-    workflow = bundle.workflow(TRAIN, trained.parent, tmp_path)
-    network = workflow.parser.get_parsed_content("network_def")
-    # The line that docs/use_model.md gives.
-    state = torch.load(trained, map_location="cpu", weights_only=True)["model"]
-    assert state.keys() == network.state_dict().keys()
-    loader = CheckpointLoader(load_path=str(trained), load_dict={"model": network})
-    engine = Engine(lambda engine, batch: None)
-    loader.attach(engine)
-    engine.run([0], 1)
-    for name, value in network.state_dict().items():
-        assert torch.equal(value, state[name]), name
 
 
 def test_nvflares_persistor_begins_from_the_file(trained: Path) -> None:
@@ -268,15 +253,21 @@ def test_a_value_or_section_that_differs_from_the_training_is_refused_with_both(
     assert not list((tmp_path / "eval").glob(bundle.masks))
 
 
-def test_own_values_batch_sizes_and_looks_may_differ_and_are_recorded(
+def test_own_values_batch_sizes_and_looks_may_differ_and_the_recipe_inside_counts(
     bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path
 ) -> None:
+    beside_it = tmp_path / "model.v1.recipe.json"
+    beside_it.write_text(beside(trained).read_text().replace("32", "64"))
+    model = with_recipe(trained, tmp_path / "model.v1.pt")
     given: dict[str, Any] = {"size": OTHER_SIZE, "own_values": ["size"]}
     if bundle is PROSTATE:
         given |= {"sw_batch_size": 3, "inferer#inferer#overlap": 0.5, "inferer#mirror_axes": []}
-    used = infer(bundle, one_image, tmp_path, ckpt_path=str(trained), **given)
+    used = infer(bundle, one_image, tmp_path, ckpt_path=str(model), **given)
     assert used["values"]["size"] == OTHER_SIZE
     assert used["recipe"]["values"]["size"] == [32, 32]
+    # A new file of another model takes it away.
+    save_model_file(model, state_of_file(trained))
+    assert not beside_it.exists()
 
 
 def test_the_interpolation_of_the_training_is_used(
@@ -406,19 +397,6 @@ def test_files_that_are_no_models_are_refused_in_one_short_line(tmp_path: Path) 
             read_recipe(tmp_path / name)
         assert "\n" not in str(refused.value)
         assert len(str(refused.value)) < 300
-
-
-def test_the_recipe_inside_counts(
-    bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path
-) -> None:
-    recipe = tmp_path / "model.v1.recipe.json"
-    recipe.write_text(beside(trained).read_text().replace("32", "48"))
-    model = with_recipe(trained, tmp_path / "model.v1.pt")
-    used = infer(bundle, one_image, tmp_path, ckpt_path=str(model))
-    assert used["values"]["size"] == [32, 32]
-    # A new file of another model takes it away.
-    save_model_file(model, state_of_file(trained))
-    assert not recipe.exists()
 
 
 def test_a_value_that_is_no_json_is_refused_by_its_key(tmp_path: Path) -> None:

@@ -126,25 +126,25 @@ def test_two_rounds_send_every_measurement(
 def test_measuring_disturbs_neither_the_training_nor_the_checkpoints(
     weights: Weights, hospitals: Path, tmp_path: Path
 ) -> None:
-    losses: list[dict[str, Any]] = [
+    evaluator = {"evaluator": "@validate#evaluator"}
+    handlers: list[dict[str, Any]] = [
+        {"_target_": "monai_fairfl.handlers.TrainLoss"},
         {"_target_": "monai_fairfl.handlers.GlobalLoss"},
+        {"_target_": "monai_fairfl.handlers.GlobalScore", **evaluator},
         {"_target_": "monai_fairfl.handlers.Sharpness", "rho": 0.1},
         {"_target_": "monai_fairfl.handlers.LocalLoss"},
+        {"_target_": "monai_fairfl.handlers.LocalScore", **evaluator},
     ]
-    sent = {}
-    for name, more in {
-        "plain": {"train#handlers": []},
-        "shipped": {},
-        "losses": {"train#handlers": losses},
-    }.items():
-        client = client_of(hospitals, tmp_path / name, **more)
-        sent[name] = monai_training(client, weights)
-        assert not list((tmp_path / name).rglob("*.pt"))
-    for name in ("shipped", "losses"):
-        for key, value in sent["plain"].weights.items():
-            assert torch.equal(sent[name].weights[key], value), (name, key)
-    values = measured(sent["losses"])
-    assert set(values) == {"global_loss", "sharpness", "local_loss"}
+    plain, sent = (
+        monai_training(client_of(hospitals, tmp_path, **{"train#handlers": attached}), weights)
+        for attached in ([], handlers)
+    )
+    assert not list(tmp_path.rglob("*.pt"))
+    for key, value in plain.weights.items():
+        assert torch.equal(sent.weights[key], value), key
+    values = measured(sent)
+    losses, scores = {"train_loss", "global_loss", "local_loss"}, {"global_score", "local_score"}
+    assert set(values) == {*losses, *scores, "sharpness"}
     assert values["sharpness"] > 0
     assert values["local_loss"] != values["global_loss"]
 

@@ -24,6 +24,9 @@ TRAIN = ("train",)
 EVALUATE = ("train", "evaluate")
 INFERENCE = ("inference",)
 
+OWN = "own overlay"
+"""In place of a recipe: the overlay of a user's own."""
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -41,6 +44,7 @@ class Bundle:
         quick_learning: overrides for masks that are neither empty nor full after 60 epochs.
         recipes: other recipes whose models are used otherwise than those of the bundle's own, and
             further overrides for a small network.
+        own_overlay: changes inputs and layers of the network, and how it looks.
         partial: the one of the two sites that labels the first structure only.
         copy: folder of a copy that is used in the place of the bundle.
     """
@@ -54,6 +58,7 @@ class Bundle:
     metrics: frozenset[str]
     quick_learning: Mapping[str, Any]
     recipes: Mapping[str, Mapping[str, Any]]
+    own_overlay: Mapping[str, Any]
     partial: str | None = None
     copy: Path | None = None
 
@@ -149,6 +154,12 @@ PROSTATE = Bundle(
     metrics=frozenset({"val_mean_dice", "dice_slices", "hd95"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "slices_per_volume": 8},
     recipes={"light": {}, "volumes": {"slices": 4, "windows_per_volume": 1}},
+    own_overlay={
+        "neighbours": 2,
+        "part": "largest",
+        "network_def#act_name": "relu",
+        "validate#inferer#mode": "gaussian",
+    },
 )
 FUNDUS = Bundle(
     name="fundus_disc_cup_segmentation",
@@ -161,6 +172,13 @@ FUNDUS = Bundle(
     metrics=frozenset({"val_mean_dice", "cup_to_disc_error"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "photographs_per_epoch": 2},
     recipes={"light": {}},
+    own_overlay={
+        "network_def#act": "RELU",
+        "validate#inferer#margin": 3.0,
+        "validate#inferer#passes": 2,
+    },
     partial="cypress",
 )
 BUNDLES = (PROSTATE, FUNDUS)
+
+Federated = Callable[[Bundle, str], Path]
