@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +34,19 @@ def run(
         return federation(root, run_dir, list(strategies), **{**given, **settings}).run()
 
 
-def _compare(sites: Path, folder: Path) -> None:
-    run(sites, folder / "compared", [Standalone(), FedAvg()])
-
-
-def _single(sites: Path, folder: Path) -> None:
-    run(sites, folder / "single", [FedAvg()], check=check_cases)
-
-
 @pytest.fixture
 def compared(hospitals: Path, made_once: MadeOnce, tmp_path: Path) -> Path:
     """A copy of a comparison of Standalone and FedAvg."""
-    made = made_once("compared_in_one_round", partial(_compare, hospitals))
-    return Path(shutil.copytree(made / "compared", tmp_path / "compared"))
+    both = [Standalone(), FedAvg()]
+    made = made_once("compared_in_one_round", lambda root: run(hospitals, root / "run", both))
+    return Path(shutil.copytree(made / "run", tmp_path / "compared"))
 
 
 @pytest.fixture
-def single(hospitals: Path, made_once: MadeOnce, tmp_path: Path) -> Path:
-    """A copy of a run of FedAvg."""
-    made = made_once("single_of_one_round", partial(_single, hospitals))
-    return Path(shutil.copytree(made / "single", tmp_path / "single"))
+def single(hospitals: Path, tmp_path: Path) -> Path:
+    """A run of FedAvg."""
+    run(hospitals, tmp_path / "single", [FedAvg()], check=check_cases)
+    return tmp_path / "single"
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -81,14 +73,14 @@ def require_refused(
 # --- a used folder is left as it is
 
 
-@pytest.mark.parametrize("resume", [False, True])
 def test_a_single_run_and_a_comparison_never_share_a_folder(
-    resume: bool, hospitals: Path, compared: Path, single: Path
+    hospitals: Path, compared: Path, single: Path
 ) -> None:
     words = "compared .*Standalone, FedAvg"
-    require_refused(FederationError, words, hospitals, compared, [FedGA()], resume=resume)
     both = [Standalone(), FedAvg()]
-    require_refused(FederationError, "single ", hospitals, single, both, resume=resume)
+    for resume in (False, True):
+        require_refused(FederationError, words, hospitals, compared, [FedGA()], resume=resume)
+        require_refused(FederationError, "single ", hospitals, single, both, resume=resume)
 
 
 # --- a comparison grows

@@ -43,7 +43,7 @@ def datalist(file: Path, training: int, validation: int) -> Path:
     return file
 
 
-def test_the_adapted_model_gains_and_says_how_it_was_adapted(
+def test_the_adapted_model_gains_says_how_it_was_adapted_and_is_the_same_after_ctrl_c(
     model: Path, hospital: Path, tmp_path: Path, cli: Commands
 ) -> None:
     file = datalist(tmp_path / "list.json", training=1, validation=3)
@@ -63,12 +63,24 @@ def test_the_adapted_model_gains_and_says_how_it_was_adapted(
     assert given_weights.keys() == weights.keys()
     assert any(not torch.equal(weights[name], given_weights[name]) for name in weights)
 
-    # The same seed gives the same bytes, in another folder; a used folder is refused.
-    cli.json(*words, "--out", tmp_path / "again")
+    # A used folder is refused.
     first = (tmp_path / "first" / "model.pt").read_bytes()
-    assert (tmp_path / "again" / "model.pt").read_bytes() == first
     assert str(tmp_path / "first") in cli.refusal(*words, "--out", tmp_path / "first")
     assert (tmp_path / "first" / "model.pt").read_bytes() == first
+
+    # After Ctrl-C the same command works again, and the same seed gives the same bytes.
+    out, log = tmp_path / "out", tmp_path / "log"
+    words += ["--out", out]
+    many = ["-m", "monai_fairfl", *map(str, words), "--epochs", "1000"]
+    process = warm_python.start(many, tmp_path, stderr=log)
+    # What was received is scored, and the training begins.
+    wait_until(lambda: any((out / "site" / "state").glob("*.csv")), process, log)
+    os.kill(process.pid or 0, signal.SIGINT)
+    process.join()
+    assert process.exitcode == 130
+    assert [path.name for path in out.iterdir()] == ["log.txt"]
+    cli.json(*words)
+    assert (out / "model.pt").read_bytes() == first
 
 
 def test_a_model_is_not_taken_without_two_cases_to_judge_it(
@@ -80,24 +92,6 @@ def test_a_model_is_not_taken_without_two_cases_to_judge_it(
     found = cli.json(*words)
     assert found["gain"]["n"] == 1 and found["model"] is None
     assert (out / "datalist.json").is_file() and not (out / "model.pt").exists()
-
-
-def test_after_ctrl_c_or_an_error_the_same_command_works_again(
-    model: Path, hospital: Path, tmp_path: Path, cli: Commands
-) -> None:
-    file = datalist(tmp_path / "list.json", training=2, validation=2)
-    out, log = tmp_path / "out", tmp_path / "log"
-    words = ["adapt", str(model), str(hospital), "--out", str(out), "--datalist", str(file)]
-    many = ["-m", "monai_fairfl", *words, "--epochs", "1000"]
-    process = warm_python.start(many, tmp_path, stderr=log)
-    # What was received is scored, and the training begins.
-    wait_until(lambda: any((out / "site" / "state").glob("*.csv")), process, log)
-    os.kill(process.pid or 0, signal.SIGINT)
-    process.join()
-    assert process.exitcode == 130
-    assert [path.name for path in out.iterdir()] == ["log.txt"]
-
-    assert cli.json(*words, "--epochs", "1")["gain"]["n"] == 2
 
 
 def test_a_model_that_this_bundle_did_not_train_is_refused(

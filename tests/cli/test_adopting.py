@@ -19,42 +19,35 @@ from monai_fairfl import read_ledger
 from monai_fairfl.cli import main
 
 SITES = ["A", "B"]
-CASES = 6
+RUN = "runs/first/FedCE"
 # Images of another scale score otherwise: the adopted bundle declares no values.
 SCALE = {"preprocessing#2#minv": 5.0, "preprocessing#2#maxv": 9.0}
 
 
 @pytest.fixture(scope="session")
 def adopted(made_once: MadeOnce) -> Path:
-    """A folder with ``bundle``, ``data`` and ``run``; read only."""
+    """A folder in which the page's commands ran on ``my_bundle`` and ``hospitals``; read only."""
 
     def make(root: Path) -> None:
-        write_foreign_bundle(root / "bundle", "segresnet", 3)
-        write_nested_balls(root / "data", SITES, 16, 3, CASES, longer=8)
-        assert main(["bundle", "adopt", str(root / "bundle")]) == 0
-        words = ["train", str(root / "data"), "--bundle", str(root / "bundle"), "--jobs", "1"]
-        words += ["--rounds", "1", "--local-epochs", "1", "--overrides", json.dumps(SCALE)]
-        assert main([*words, "--out", str(root / "run")]) == 0
+        write_foreign_bundle(root / "my_bundle", "segresnet_ds", 3)
+        write_nested_balls(root / "hospitals", SITES, 16, 3, longer=8)
+        [block] = [block for block in blocks_of_page("docs/adopt.md") if block.runs]
+        # CGSV needs nothing of a site that FedCE does not need.
+        text = block.text.replace("FedAvg FedCE CGSV", "FedCE")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root)
+            for command in text.replace("\\\n", " ").strip().splitlines():
+                words = shlex.split(command)[1:]
+                if words[0] == "train":
+                    # Worker processes take longer to start than to train these.
+                    words += ["--jobs", "1", "--rounds", "1", "--overrides", json.dumps(SCALE)]
+                assert main(words) == 0
 
     return made_once("adopted", make)
 
 
-def test_the_pages_commands_train_every_kind_of_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    bundle = write_foreign_bundle(tmp_path / "my_bundle", "segresnet_ds")
-    write_nested_balls(tmp_path / "hospitals", SITES, side=16, longer=8)
-    [block] = [block for block in blocks_of_page("docs/adopt.md") if block.runs]
-    # CGSV needs nothing of a site that FedCE does not need.
-    text = block.text.replace("FedAvg FedCE CGSV", "FedCE")
-    for command in text.replace("\\\n", " ").strip().splitlines():
-        words = shlex.split(command)[1:]
-        if words[0] == "train":
-            # Worker processes take longer to start than to train these, and rounds are alike.
-            words += ["--jobs", "1", "--rounds", "1"]
-        assert main(words) == 0
-    first = tmp_path / "runs" / "first"
+def test_the_pages_commands_train_every_kind_of_method(adopted: Path) -> None:
+    first = adopted / "runs" / "first"
     for name in json.loads((first / "report.json").read_text())["strategies"]:
         end = read_ledger(first / name / "ledger.jsonl")[-1]
         assert end["kind"] == "end" and not end["missing"], name
@@ -66,14 +59,14 @@ def test_the_pages_commands_train_every_kind_of_method(
         parts = json.loads((first / "datalists" / f"{site}.json").read_text())
         assert [len(parts[part]) for part in ("training", "validation", "testing")] == [3, 2, 1]
         assert list((first / "FedCE" / "sites" / site / "cache").glob("*.pt"))
-    assert not (bundle / "cache").exists()
+    assert not (adopted / "my_bundle" / "cache").exists()
 
 
 def test_adapt_judges_by_the_validation_cases(adopted: Path, tmp_path: Path, cli: Commands) -> None:
-    of_bundle = ["--bundle", adopted / "bundle"]
+    of_bundle = ["--bundle", adopted / "my_bundle"]
     # A model that left its run: the hospital's files are split anew, by the bundle's own list.
-    model = shutil.copy(adopted / "run" / "models" / "global.pt", tmp_path)
-    words = ["adapt", model, adopted / "data" / "A", "--epochs", "1", *of_bundle]
+    model = shutil.copy(adopted / RUN / "models" / "global.pt", tmp_path)
+    words = ["adapt", model, adopted / "hospitals" / "A", "--epochs", "1", *of_bundle]
     found = cli.json(*words, "--out", tmp_path / "adapted")
     assert found["gain"]["n"] == 2
     assert (found["model"] is not None) == (tmp_path / "adapted" / "model.pt").exists()
@@ -83,9 +76,9 @@ def test_infer_needs_an_inference_that_takes_the_model(
     adopted: Path, tmp_path: Path, cli: Commands
 ) -> None:
     bundle = tmp_path / "bundle"
-    shutil.copytree(adopted / "bundle", bundle)
-    words = ["infer", adopted / "run", adopted / "data" / "A" / "volumes", "--bundle", bundle]
-    words += ["--out", tmp_path / "masks"]
+    shutil.copytree(adopted / "my_bundle", bundle)
+    words = ["infer", adopted / RUN, adopted / "hospitals" / "A" / "volumes"]
+    words += ["--bundle", bundle, "--out", tmp_path / "masks"]
     assert "monai.bundle run" in cli.refusal("evaluate", *words[1:])
     words.append("--no-pictures")
     assert "inference.json" in cli.refusal(*words)
@@ -99,5 +92,5 @@ def test_infer_needs_an_inference_that_takes_the_model(
     assert "ckpt_path" in cli.refusal(*words)
     file.write_text(json.dumps(inference))
     assert cli.json(*words)["files"] == ["global.pt"]
-    model = adopted / "run" / "models" / "global.pt"
+    model = adopted / RUN / "models" / "global.pt"
     assert (tmp_path / "masks" / "global.pt").read_bytes() == model.read_bytes()

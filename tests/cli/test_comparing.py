@@ -76,7 +76,7 @@ def test_a_cell_is_the_run_of_train_with_its_seed_and_split(
 ) -> None:
     split = {"split_seed": 0, "split_folds": 2, "split_fold": 1}
     words = ["train", sites, "--out", tmp_path / "run", *QUICK, "--strategy", "FedAvg", "--seed", 1]
-    words += ["--overrides", json.dumps({**FEW, **split})]
+    words += ["--overrides", json.dumps({**FEW, **split}), "--report", "False"]
     assert main([str(word) for word in words]) == 0
     alone = read_ledger(tmp_path / "run" / "ledger.jsonl")
     cell = read_ledger(compared / "cells" / "FedAvg" / "seed-1-fold-1" / "ledger.jsonl")

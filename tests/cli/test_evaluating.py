@@ -84,7 +84,10 @@ def test_a_model_outside_of_its_run_is_scored_on_all_cases_that_there_are(
     words = ["evaluate", own, data / "elm", "--out"]
     assert len(cli.json(*words, tmp_path / "own")["sites"]["elm"]["cases"]) == 1
     (tmp_path / "run" / "settings.json").unlink()
-    assert len(cli.json(*words, tmp_path / "all")["sites"]["elm"]["cases"]) == 4
+    trained_on = site_datalist(data / "elm", tmp_path / "run" / "datalists" / "elm.json")
+    image = Path(trained_on["training"][0]["image"])
+    image.write_text("no volume")
+    assert image.name in cli.refusal(*words, tmp_path / "all")
 
 
 def test_every_fault_of_all_test_cases_is_named_before_any_is_scored(

@@ -22,12 +22,6 @@ EXAMPLE = CHECKOUT / "docs" / "examples" / "own_bundle" / "configs"
 
 IN_3D = {"spatial_dims": 3, "in_channels": 1}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "segresnet": {
-        "_target_": "SegResNet",
-        "init_filters": 8,
-        "blocks_down": [1, 1],
-        "blocks_up": [1],
-    },
     "segresnet_ds": {
         "_target_": "SegResNetDS",
         "init_filters": 4,
