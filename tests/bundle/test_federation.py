@@ -75,14 +75,13 @@ def test_a_run_that_is_killed_and_stopped_by_ctrl_c_has_the_bits_of_one_that_not
 
     words += ["--resume", "True"]
     process = warm_python.start([*words, "--jobs", "2"], tmp_path, shown, shared=True)
-    assert process.pid is not None
-    wait_for("both workers", lambda: len(warm_python.workers_of(process)) == 2)
-    workers = warm_python.workers_of(process)
-    # As a terminal does, to all processes of its group; these have yet to answer.
-    for pid in (*workers, process.pid):
+    wait_for("both workers", lambda: len(warm_python.forks()) == 3)
+    processes = warm_python.forks()
+    # As a terminal does, to all processes of its group; the workers have yet to answer.
+    for pid in processes:
         os.kill(pid, signal.SIGINT)
     process.join(120)
-    assert process.exitcode == 0 and all_end(workers)
+    assert process.exitcode == 0 and all_end(processes)
     # No worker was lost: it would be said, and the round repeated.
     assert "--resume True" in shown.read_text() and "SIGKILL" not in shown.read_text()
     assert read_ledger(ledger)[-1]["kind"] == "round"

@@ -114,10 +114,10 @@ def fork_server() -> ForkServerContext:
     return context
 
 
-def workers_of(process: ForkServerProcess) -> list[int]:
-    """The worker processes of the one command that runs, started with ``shared``."""
-    forks = psutil.Process(forkserver._forkserver._forkserver_pid).children(recursive=True)
-    return [fork.pid for fork in forks if fork.pid != process.pid]
+def forks() -> list[int]:
+    """The commands that run, and the workers of those that were started with ``shared``."""
+    server = psutil.Process(forkserver._forkserver._forkserver_pid)
+    return [process.pid for process in server.children()]
 
 
 def _become(
