@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 from helpers import warm_python
 from helpers.bundle_runs import OVERRIDES, command, federation, run
+from helpers.checkout import wait_for
 from helpers.command_line import lines_in, wait_until
 from helpers.linear_federation import in_place_of_training
 from helpers.made_once import MadeOnce
-from helpers.worker_clients import all_end, descendants_of
+from helpers.worker_clients import all_end
 
 from monai_fairfl import read_ledger
 from monai_fairfl.data import check_cases
@@ -73,16 +74,16 @@ def test_a_run_that_is_killed_and_stopped_by_ctrl_c_has_the_bits_of_one_that_not
     process.join(60)
 
     words += ["--resume", "True"]
-    process = warm_python.start([*words, "--jobs", "2"], tmp_path, shown)
-    assert process.pid is not None
-    wait_until(lambda: lines_in(ledger) > 2, process, shown)
-    workers = descendants_of(process.pid)
-    # As a terminal does, to all processes of its group.
-    for pid in (process.pid, *workers):
+    process = warm_python.start([*words, "--jobs", "2"], tmp_path, shown, shared=True)
+    wait_for("both workers", lambda: len(warm_python.forks()) == 3)
+    processes = warm_python.forks()
+    # As a terminal does, to all processes of its group; the workers have yet to answer.
+    for pid in processes:
         os.kill(pid, signal.SIGINT)
     process.join(120)
-    assert process.exitcode == 0 and len(workers) >= 2 and all_end(workers)
-    assert "--resume True" in shown.read_text()
+    assert process.exitcode == 0 and all_end(processes)
+    # No worker was lost: it would be said, and the round repeated.
+    assert "--resume True" in shown.read_text() and "SIGKILL" not in shown.read_text()
     assert read_ledger(ledger)[-1]["kind"] == "round"
 
     assert run(words, tmp_path).returncode == 0

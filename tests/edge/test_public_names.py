@@ -16,7 +16,9 @@ MODULES = {
     f"monai_fairfl.{name}" for name in ("errors", "inferers", "losses", "messages", "replies")
 }
 ROOMS = {path.parent.name for path in PACKAGE.glob("*/__init__.pyi")}
-PATH = re.compile(r"monai_fairfl(\.\w+)+")
+IMPORTED = re.compile(r"^ *import (monai_fairfl[\w.]*)", re.M)
+FROM = re.compile(r"^ *from (monai_fairfl[\w.]*) import (\([^)]*\)|.*)", re.M)
+NAMED = re.compile(r"""["'](monai_fairfl(?:\.\w+)+)["']""")
 ADAPTER = TESTS / "net" / "adapter.py"
 """The one place of the net that knows names and commands; it follows them."""
 
@@ -46,23 +48,19 @@ def public(module: str, names: Sequence[str]) -> bool:
 
 def below_a_face(file: Path) -> list[str]:
     """What a file imports, or names in a string, that is no public name."""
-    found = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        named: list[tuple[str, list[str]]] = []
-        if isinstance(node, ast.Import):
-            named = [(alias.name, [""]) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            named = [(node.module or "", [alias.name for alias in node.names])]
-        elif isinstance(node, ast.Constant) and PATH.fullmatch(str(node.value)):
-            module, _, name = str(node.value).rpartition(".")
-            # Some keys and files begin like a module; a name that is nowhere is misspelt.
-            if PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").exists():
-                named = [(module, [name])]
-        for module, names in named:
-            ours = module.partition(".")[0] == "monai_fairfl"
-            if ours and not public(module, names):
-                found.append(f"{file.name}: {names} of {module}")
-    return found
+    text = file.read_text()
+    named = [(module, [""]) for module in IMPORTED.findall(text)]
+    for module, names in FROM.findall(text):
+        words = re.sub("#.*|[()]", "", names).split(",")
+        named.append((module, [word.split()[0] for word in words if word.strip()]))
+    for path in NAMED.findall(text):
+        module, _, name = path.rpartition(".")
+        # Some keys and files begin like a module; a name that is nowhere is misspelt.
+        if PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").exists():
+            named.append((module, [name]))
+    return [
+        f"{file.name}: {names} of {module}" for module, names in named if not public(module, names)
+    ]
 
 
 def test_nothing_below_a_face_is_imported_or_named() -> None:

@@ -19,7 +19,6 @@ from helpers.federations import (
     ROUNDS,
     SETTINGS,
     assert_same_run,
-    in_process,
     recipe,
     strategy,
 )
@@ -33,13 +32,6 @@ TWO: dict[str, Any] = {"site_names": CLIENTS[:2], "min_clients": 2, "final": ["s
 
 RAY = {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
 """Ray must not end workers of a machine that other programs use, nor let them wait."""
-
-
-def test_worker_processes_of_a_model_for_each_client(
-    hospitals: Path, one_process: OneProcess, tmp_path: Path
-) -> None:
-    found = in_process("ShapFed", hospitals, tmp_path, jobs=2, **TWO)
-    assert_same_run(one_process("ShapFed", **TWO), found)
 
 
 def test_the_messages_of_nvflare_of_a_model_for_each_client(

@@ -135,11 +135,11 @@ def test_a_job_submitted_again_goes_on_where_its_run_stopped_and_else_begins_ane
     tmp_path: Path,
 ) -> None:
     """Ended runs stay."""
-    app = net_app(tmp_path, num_rounds=3, strategy="FedAvg", guards=["NonFinite"])
+    app = net_app(tmp_path, num_rounds=2, strategy="FedAvg", guards=["NonFinite"])
     whole = submitted(app, tmp_path / "whole")
-    parts = [submitted(app, tmp_path / "parts", stop_after) for stop_after in (0, 1, None)]
-    assert [len(job.panics) for job in parts] == [0, 0, 0]
-    assert len(whole.rounds) == 3
+    parts = [submitted(app, tmp_path / "parts", stop_after) for stop_after in (0, None)]
+    assert [len(job.panics) for job in parts] == [0, 0]
+    assert len(whole.rounds) == 2
     for expected, found in zip(whole.rounds, parts[-1].rounds, strict=True):
         assert found["model"] == expected["model"]
 

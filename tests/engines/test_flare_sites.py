@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,17 @@ def site(tmp_path: Path) -> Iterator[Callable[..., Executed]]:
         one.close()
 
 
+@cache
+def weights() -> Any:
+    return tiny_model()[0]
+
+
 def asked(site: Executed, **stamp: Any) -> dict[str, Any]:
     """The values of the site's reply to a request for training."""
-    weights, _ = tiny_model()
     plain = {"task": "train", "measure": [], "context": {}, "id": 0, "run": "r", "run_id": "0e"}
     plain |= {"round": 0, "seed": 3, "ledger_head": "", "format": 1, "package": "0", **stamp}
     plain |= {"site": "elm", "rounds": 2}
-    answer = site(FLModel("FULL", weights, meta={"fairfl": plain}))
+    answer = site(FLModel("FULL", dict(weights()), meta={"fairfl": plain}))
     values: dict[str, Any] = answer.meta["fairfl"]
     return values
 

@@ -80,11 +80,13 @@ def test_models_of_every_kind_and_size_arrive_as_they_are(workers_of: Workers) -
         "last": vector([float("nan"), float("inf")]),
     }
     models: list[dict[str, torch.Tensor]] = [odd, {"w": torch.arange(100_000)}, {}]
-    received = [answers(clients, [Train(name, model) for name in "ABC"]) for model in models]
+    # Each client has another one in each exchange.
+    sent = [dict(zip("ABC", models[turn:] + models[:turn], strict=True)) for turn in range(3)]
+    received = [answers(clients, list(map(Train, each, each.values()))) for each in sent]
     # Looked at last: what one reply brought stays when the next one comes.
-    for model, found in zip(models, received, strict=True):
-        for reply in found.values():
-            for tensors in (reply.update, reply.buffers):
+    for each, found in zip(sent, received, strict=True):
+        for name, model in each.items():
+            for tensors in (found[name].update, found[name].buffers):
                 torch.testing.assert_close(tensors, model, rtol=0, atol=0, equal_nan=True)
 
 

@@ -27,8 +27,12 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
 from helpers.checkout import CHECKOUT
+
+from monai_fairfl import Measure
+from monai_fairfl.transports.workers import WorkerClients
 
 
 def run(
@@ -91,14 +95,29 @@ def start(
 
 @cache
 def fork_server() -> ForkServerContext:
-    """The server that has imported, started with the first command."""
+    """The server that has imported, started with the first command.
+
+    The package starts it as its own, without Ctrl-C, for a worker that ends at once.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["helpers.preloaded"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")]))
-        forkserver.ensure_running()
+        patch.setattr(forkserver, "set_forkserver_preload", lambda modules: None)
+        # Workers of tests that a shell began in the background would never notice Ctrl-C either.
+        usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+        clients = WorkerClients({"A": dict}, {"A": 0})
+        list(clients.ask([Measure("A", {})]))
+        clients.close()
+        signal.signal(signal.SIGINT, usual)
     return context
+
+
+def forks() -> list[int]:
+    """The commands that run, and the workers of those that were started with ``shared``."""
+    server = psutil.Process(forkserver._forkserver._forkserver_pid)
+    return [process.pid for process in server.children()]
 
 
 def _become(
