@@ -37,30 +37,6 @@ def _searched_once(locator: ComponentLocator, modules: Sequence[str]) -> dict[st
     return _table_of(tuple(modules))
 
 
-class _Items(dict[str, Any]):
-    """A configuration's parts by name; MONAI walks through them in search of imports only."""
-
-    imports: list[tuple[str, Any]] | None = None
-
-    def __setitem__(self, name: str, item: Any) -> None:
-        super().__setitem__(name, item)
-        self.imports = None
-
-    def items(self) -> list[tuple[str, Any]]:  # type: ignore[override]
-        if self.imports is None:
-            self.imports = [
-                (name, item)
-                for name, item in super().items()
-                if isinstance(item, ConfigExpression) and item.is_import_statement(item.config)
-            ]
-        return self.imports
-
-
-def _kept(resolver: ReferenceResolver, items: dict[str, Any]) -> None:
-    vars(resolver)["items"] = _Items(items)
-
-
-ReferenceResolver.items = property(lambda resolver: vars(resolver)["items"], _kept)
 ComponentLocator._find_classes_or_functions = _searched_once  # type: ignore[method-assign]
 monai.utils.module.damerau_levenshtein_distance = lambda one, other: 9
 
