@@ -40,10 +40,10 @@ def new_client(hospitals: Path, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def new_small(tmp_path: Path) -> Any:
-    """Maker of small clients, with dropout, a schedule of NumPy's numbers, and so many steps."""
+    """Maker of small clients with dropout and a schedule of NumPy's numbers."""
 
-    def make(state: str = "state", steps: int = 2) -> Any:
-        network, batches = conv_net(), image_batches(steps)
+    def make(state: str = "state") -> Any:
+        network, batches = conv_net(), image_batches(2)
         optimizer = torch.optim.Adam(network.parameters(), 0.02)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: np.cos(epoch / 10))
         given = {"optimizer": optimizer, "train_handlers": [LrScheduleHandler(schedule, False)]}

@@ -152,29 +152,26 @@ def test_what_is_taken_is_the_model_that_scored_as_reported_and_its_gain_is_that
     assert close(client, weights, epochs=4, rate=0.03) == found
 
 
-def test_without_a_gain_nothing_is_taken_and_the_training_ends_early(
+def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_where_that_is_asked_for(
     new_client: Any, tmp_path: Path
 ) -> None:
+    settings = {**TWO_VALIDATE, "norm": "instance", "learning_rate": 0.02}
     # Statistics of batches would be averaged at any rate, and gain.
-    weights, _ = tiny_model(norm="instance")
-    client = new_client(**TWO_VALIDATE, norm="instance")
+    weights, spec = tiny_model(norm="instance")
+    file = tmp_path / "alone.pt"
+    client = new_client(arguments={"alone": file}, **settings)
     client.initialize({})
     begun: list[int] = []
-    client.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: begun.append(1))
+    counted = client.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: begun.append(1))
+    # There is no such file yet.
     found = close(client, weights, epochs=50, rate=1e-12)
+    counted.remove()
+    # Without a gain nothing is taken, and the training ends early.
     assert len(begun) < 10
     assert found["adapted_gain"].value == found["adapted_epochs"] == 0
     assert found["adapted_score"] == found["score"]
     assert not list(tmp_path.rglob("*own.pt"))
 
-
-def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_where_that_is_asked_for(
-    new_client: Any, tmp_path: Path
-) -> None:
-    settings = {**TWO_VALIDATE, "norm": "instance", "learning_rate": 0.02}
-    weights, spec = tiny_model(norm="instance")
-    file = tmp_path / "alone.pt"
-    client = new_client(arguments={"alone": file}, **settings)
     alone = after(weights, train(client, weights, local_epochs=6.0))
 
     save_model_file(file, spec.with_aliases(alone))
