@@ -13,24 +13,24 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import nibabel as nib
 import numpy as np
 from scipy.ndimage import gaussian_filter
+from scipy.special import expit
 
-from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import StrPath
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.files import write_atomically
 
 # Voxels from right to left, front to back and feet to head.
 Size = tuple[int, int, int]
-# Numbers, or fields that vary over the volume.
-Triple = tuple[Any, Any, Any]
+# Of a random field.
+WAVES = 32
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,36 @@ DEMO_SITES: tuple[Site, ...] = (
     # Sharp, plain and slightly shaded images of 3 T.
     Site("ash", 18, 400, fov=190, blur=0.7),
     Site("beech", 18, 900, noise=0.04),
-    Site("maple", 18, 1500, bias=0.12, fov=210),
+    Site("maple", 18, 1500, bias=0.12),
     # An endorectal coil: a bright flare behind the gland, and a small field of view.
-    Site("willow", 12, 11000, gamma=0.9, zones=0.8, noise=0.05, coil=12, fov=120),
+    Site("willow", 12, 11000, coil=12, fov=126),
 )
 """Four hospitals of ``make demo``: three large ones look alike, a small one does not.
 
 They were built to show one effect: plain averaging leaves the small hospital behind, for a reason
 that one sees in its images. ``docs/demo.md`` explains how they were chosen and what was measured.
 """
+
+
+def random_field(rng: np.random.Generator, axes: Sequence[np.ndarray], scale: float) -> np.ndarray:
+    """Smooth field of mean 0, unit variance and covariance exp(-distance**2 / (2 scale**2)).
+
+    It is a sum of waves, so it is the same at every resolution.
+
+    Args:
+        rng: draws the waves.
+        axes: positions along each axis in mm.
+        scale: in mm.
+
+    >>> random_field(np.random.default_rng(0), [np.arange(4), np.arange(5)], 2.0).shape
+    (4, 5)
+    """
+    # A wave of a grid is a product of waves along its axes.
+    waves = np.exp(2j * np.pi * rng.random(WAVES))
+    for axis in axes[:-1]:
+        waves = waves[..., None, :] * np.exp(1j * np.outer(axis, rng.normal(0, 1 / scale, WAVES)))
+    last = np.exp(1j * np.outer(rng.normal(0, 1 / scale, WAVES), axes[-1]))
+    return np.sqrt(2 / WAVES) * (waves.real @ last.real - waves.imag @ last.imag)
 
 
 def make_case(
@@ -142,30 +163,79 @@ def make_case(
     ((32, 32, 8), 'int16', [0, 1])
     """
     rng = np.random.default_rng([seed, *site.name.encode(), number])
-    pelvis = Pelvis(site, rng, size)
-    radius, axes = draw_gland(pelvis, site)
-    rectum = rng.uniform(18, 22) if site.coil else rng.uniform(8, 17)
-    paint_surroundings(pelvis, rectum, site.coil > 0, top=axes[2])
-    paint_gland(pelvis, radius, axes, site.zones)
+    spacing = np.array([site.fov, site.fov, 16 * site.thickness]) / size
+    axes = [(np.arange(n) - (n - 1) / 2) * step for n, step in zip(size, spacing)]
+    smooth = partial(random_field, rng, axes)
 
-    # The signal: tissue, blurred in plane by the point spread and a little across slices.
-    right, front, head = pelvis.spacing
-    sigma = (site.blur / right, site.blur / front, 0.35)
-    signal = gaussian_filter(np.clip(pelvis.signal, 0.01, None), sigma) ** site.gamma
+    # Positions to the left, back and head of the gland's centre; the body is bent a little.
+    offsets = rng.normal(0, (4, 5, 2.5))
+    places = [axis + offset + 2.5 * smooth(50) for axis, offset in zip(np.ix_(*axes), offsets)]
+    # Both sides are alike.
+    places[0] = np.abs(places[0])
+
+    # Half axes in mm of the gland, whose volume in ml is log-normal; a coil presses it flat.
+    volume = np.clip(rng.lognormal(np.log(40), 0.4), 20, 90) * site.volume
+    wide, flat = (1.3, 0.72) if site.coil else (1.22, 0.86)
+    high = (3000 * volume / (4 * np.pi * wide * flat)) ** (1 / 3)
+    gland = np.array([wide, flat, 1]) * high
+
+    # Centres and half axes in mm, and signals: fat is 0.85.
+    rectum = rng.uniform(18, 22) if site.coil else rng.uniform(8, 17)
+    content = 0.03 if site.coil else rng.choice([0.03, rng.uniform(0.25, 0.9)])
+    bodies = [
+        ((0, 0, 0), (178, 90, np.inf), 0.85),  # fat
+        ((0, 0, 0), (158, 70, np.inf), 0.2),  # muscle
+        ((15, -48, -14), (12, 8, 18), 0.45),  # pubis
+        ((58, 20, 0), (9, 20, np.inf), 0.48),  # ischium
+        ((84, -12, 12), (23, 23, 26), 0.55),  # femoral heads
+        ((0, 14, 0), (40, 46, np.inf), 0.66),  # pelvic fat
+        ((0, -6, 2), (33, 24, 26), 0.55),  # venous plexus
+        ((0, -14, high + 19), (31, 22, 21), 1.05),  # bladder
+        ((15, 11, high + 3), (16, 5.5, 8), 0.62),  # seminal vesicles
+        ((0, 20 + rectum, 0), (rectum + 3, rectum + 3, np.inf), 0.33),  # rectum
+        ((0, 20 + rectum, 0), (rectum, rectum, np.inf), content),  # its content, or the coil
+    ]
+    tissue = np.full(size, 0.02)
+    for centre, half, value in bodies:
+        tissue = blend(tissue, depth_in(places, centre, half), value)
+
+    # The gland and its central zone. Edge and dark capsule are seen in places only.
+    grain, edge = smooth(9), 1 + 2.5 * np.clip(smooth(16), 0, 1.5)
+    depth = depth_in(places, (0, 0, 0), gland) + 0.6 * smooth(12)
+    seen = depth + 0.5 * grain
+    tissue = blend(tissue, (seen + 2) / edge, np.where(grain > -0.5, 0.28, tissue))
+    tissue = blend(tissue, seen / edge, 0.54 + 0.18 * site.zones)
+    core = depth_in(places, (0, -0.22, 0.1) * gland, (0.72, 0.68, 0.9) * gland)
+    tissue = blend(tissue, core, 0.53 - 0.15 * site.zones + 0.12 * grain)
+    tissue = np.clip(tissue, 0.01, None) * np.exp(0.15 * smooth(4))
+
+    # The signal, blurred in plane by the point spread and a little across slices.
+    signal = gaussian_filter(tissue, (*site.blur / spacing[:2], 0.35)) ** site.gamma
     # The receive field: smooth shading, and the flare of a coil.
-    shading = np.exp(site.bias * pelvis.smooth(70))
+    signal *= np.exp(site.bias * smooth(70))
     if site.coil:
-        distance = pelvis.radius((0, 20 + rectum, 0), (24, 24, 60))
-        shading *= 0.5 * (1 + site.coil / (1 + distance**2) ** 2)
+        distance = np.hypot(places[0], places[1] - 20 - rectum) / 24
+        signal *= 0.5 * (1 + site.coil / (1 + distance**2) ** 2)
     # The magnitude of the noisy signal.
     real, imaginary = site.noise * rng.standard_normal((2, *size))
-    magnitude = np.hypot(signal * shading + real, imaginary)
-    image = np.clip(magnitude * site.scale, 0, 32767).round().astype(np.int16)
+    magnitude = site.scale * np.hypot(signal + real, imaginary)
+    image = np.clip(magnitude, 0, 32767).round().astype(np.int16)
 
     # The middle of the volume is at 0 mm.
-    affine = np.diag([-right, -front, head, 1.0])
-    affine[:3, 3] = -affine[:3, :3] @ ((np.array(size) - 1) / 2)
-    return image, (radius < 1).astype(np.uint8), affine
+    steps = spacing * (-1, -1, 1)
+    affine = nib.affines.from_matvec(np.diag(steps), steps * (1 - np.array(size)) / 2)
+    return image, (depth > 0).astype(np.uint8), affine
+
+
+def depth_in(places: Any, centre: Any, half: Any) -> np.ndarray:
+    """Depth in mm in an ellipsoid, below 0 outside; an infinite half axis makes a tube."""
+    radius = np.sqrt(sum(((place - c) / h) ** 2 for place, c, h in zip(places, centre, half)))
+    return (1 - radius) * min(half)
+
+
+def blend(below: np.ndarray, depth: np.ndarray, value: Any) -> np.ndarray:
+    """``value`` where ``depth`` is above 0, ``below`` elsewhere, with an edge of width 1."""
+    return below + expit(2 * depth) * (value - below)
 
 
 def write_sites(
@@ -208,16 +278,13 @@ def write_sites(
         raise DataError(f"{path} has another seed, size or site. Delete {root}, or change --out.")
     write_atomically(path, content)
 
-    def write_case(site: Any, number: int) -> None:
-        paths = [Path(root, site.name, name.format(number)) for name in site.files]
-        # Files are written whole or not at all.
-        if not all(path.exists() for path in paths):
-            for path, content in zip(paths, site.written(number, seed, size)):
-                write_atomically(path, content)
-
-    numbered = [(site, number) for site in sites for number in range(site.cases)]
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(write_case, *zip(*numbered)))
+    for site in sites:
+        for number in range(site.cases):
+            paths = [Path(root, site.name, name.format(number)) for name in site.files]
+            # Files are written whole or not at all.
+            if not all(path.exists() for path in paths):
+                for path, content in zip(paths, site.written(number, seed, size)):
+                    write_atomically(path, content)
     return sorted(site.name for site in sites)
 
 
@@ -260,183 +327,3 @@ def write_demo(
         file = Path(root, "datalist", f"{site.name}.json")
         write_atomically(file, json.dumps(parts, indent=2).encode())
     return written
-
-
-class Pelvis:
-    """Coordinates of each voxel in mm, and the signal painted so far (fat is about 0.8).
-
-    Args:
-        site: the hospital, whose field of view and slice distance are used.
-        rng: draws everything.
-        size: voxels from right to left, front to back and feet to head.
-
-    Attributes:
-        x: position to the left, with the gland at 0.
-        y: position to the back.
-        z: position to the head.
-    """
-
-    def __init__(self, site: Site, rng: np.random.Generator, size: Size) -> None:
-        self.rng = rng
-        self.extent = (site.fov, site.fov, 16 * site.thickness)
-        self.spacing = [extent / n for extent, n in zip(self.extent, size)]
-        self.axes = [(np.arange(n) - (n - 1) / 2) * step for n, step in zip(size, self.spacing)]
-        offset = rng.normal(0, (4, 5, 2.5))
-        self.x, self.y, self.z = (
-            position + shift + 1.8 * self.smooth(25) + 3.5 * self.smooth(75)
-            for position, shift in zip(np.meshgrid(*self.axes, indexing="ij"), offset)
-        )
-        self.signal = np.full(size, 0.02)
-
-    def smooth(self, scale: float) -> np.ndarray:
-        """Random field of unit variance and correlation ``scale`` mm.
-
-        It is noise on knots, interpolated, so that it is the same at every resolution.
-        """
-        bases = []
-        for axis, extent in zip(self.axes, self.extent):
-            knots = np.arange(-extent / 2 - scale, extent / 2 + 2 * scale, scale)
-            basis = np.exp(-0.5 * ((axis[:, None] - knots) / (0.7 * scale)) ** 2)
-            bases.append(basis / np.sqrt((basis**2).sum(axis=1, keepdims=True)))
-        field = self.rng.standard_normal([basis.shape[1] for basis in bases])
-        for basis in bases:
-            field = np.tensordot(field, basis, axes=(0, 1))
-        return field
-
-    def radius(self, centre: Triple, radii: Triple) -> np.ndarray:
-        """Elliptic radius: below 1 inside; an infinite radius makes a tube."""
-        axes = zip((self.x, self.y, self.z), centre, radii)
-        return np.sqrt(sum(((axis - middle) / half) ** 2 for axis, middle, half in axes))
-
-    def paint(self, radius: np.ndarray, size: float, value: Any, edge: Any = 0.8) -> None:
-        """Blend ``value`` in where ``radius`` is below 1.
-
-        Args:
-            radius: elliptic radius.
-            size: width of the body in mm.
-            value: signal of the body.
-            edge: width of its edge in mm.
-        """
-        weight = 0.5 + 0.5 * np.tanh(np.clip((1 - radius) * size / edge, -8, 8))
-        self.signal += weight * (value - self.signal)
-
-    def organ(
-        self, centre: Triple, radii: Triple, value: Any, wall: float = 0.0, dark: float = 0.1
-    ) -> None:
-        """Paint an ellipsoid, with a dark wall of ``wall`` mm around it."""
-        radius = self.radius(centre, radii)
-        size = float(min(np.min(half) for half in radii))
-        if wall:
-            self.paint(radius * size / (size + wall), size + wall, dark)
-        self.paint(radius, size, value)
-
-
-def paint_surroundings(pelvis: Pelvis, rectum: float, coil: bool, top: float) -> None:
-    """Paint all but the gland.
-
-    Args:
-        pelvis: to paint.
-        rectum: its radius in mm.
-        coil: whether an endorectal coil fills it.
-        top: height of the gland's base in mm.
-    """
-    rng, organ, inf = pelvis.rng, pelvis.organ, np.inf
-    grain, fine = pelvis.smooth(9), pelvis.smooth(4)
-
-    # Skin and fat; inside them everything is muscle at first.
-    skin, depth = rng.uniform((12, 82), (28, 98))
-    organ((0, 0, 0), (178, depth, inf), 0.85 + 0.04 * grain)
-    organ((0, 0, 0), (178 - skin, depth - skin, inf), 0.2 + 0.04 * fine)
-
-    for side in (-1, 1):
-        # Fat between the anterior muscles, and over the gluteus.
-        organ((side * 34, -45 - 0.3 * pelvis.z, 0), (20, 4, inf), 0.6)
-        organ((side * 45, 62, 0), (42, 3.5, inf), 0.65)
-        # Ischium, femoral head and pubis.
-        organ((side * 58, 20, 0), (9, 20, inf), 0.48 + 0.06 * grain, 2.5)
-        organ((side * 84, -12, 12), (23, 23, 26), 0.55 + 0.05 * grain, 2.5)
-        organ((side * 15, -48, -14), (12, 8, 18), 0.45 + 0.05 * grain, 2.0)
-
-    # Pelvic and ischiorectal fat.
-    fat = 0.66 + 0.06 * grain + 0.08 * fine
-    organ((0, 14, 0), (40 + 0.25 * pelvis.z, 46, inf), fat)
-    # Coccyx.
-    organ((0, 64, 0), (9, 7, inf), 0.4, 2.0)
-    # Levator ani, a sling around the rectum.
-    sling = np.abs(pelvis.radius((0, 12, 0), (31 + 0.3 * pelvis.z, 36, inf)) - 1) / 0.045
-    is_below = pelvis.z + 8 * pelvis.smooth(20) < 10
-    pelvis.paint(sling, 1.5, np.where(is_below, 0.24, pelvis.signal))
-    # Venous plexus, nerves and vessels.
-    pelvis.paint(pelvis.radius((0, -6, 2), (33, 24, 26)), 24, 0.55 + 0.22 * fine, 3.0)
-    # Bladder.
-    centre = (rng.normal(0, 5), -14, top + 19)
-    organ(centre, (rng.uniform(26, 36), rng.uniform(18, 26), 21), 1.05, 3.0, 0.25)
-    # Seminal vesicles.
-    for side in (-1, 1):
-        centre = (side * 15, 10 + 0.2 * np.abs(pelvis.x), top + 3)
-        organ(centre, (16, 5.5, 8), 0.62 + 0.25 * fine)
-    # The rectum, with a coil, air or stool.
-    content: Any = 0.03
-    if not coil and rng.random() >= 0.5:
-        content = rng.uniform(0.25, 0.9) + 0.15 * grain
-    shift, flat = (0.0, 1.0) if coil else (rng.normal(0, 4), 0.85)
-    organ((shift, 20 + rectum, 0), (rectum, flat * rectum, inf), content, 3.0, 0.33)
-
-
-def draw_gland(pelvis: Pelvis, site: Site) -> tuple[np.ndarray, tuple[float, float, float]]:
-    """Draw the gland's size and shape.
-
-    Returns:
-        Its radius field (below 1 inside) and its semi-axes in mm.
-    """
-    # In millilitres, a log-normal around 40.
-    volume = np.clip(pelvis.rng.lognormal(np.log(40.0), 0.4), 20, 90) * site.volume
-
-    # The semi-axes of an ellipsoid of that volume; width and depth are multiples of the height.
-    # A coil presses the gland flat.
-    wide, flat = (1.3, 0.72) if site.coil else (1.22, 0.86)
-    unit = (volume * 1000 / (4 / 3 * np.pi * wide * flat)) ** (1 / 3)
-    axes = (unit * wide, unit * flat, unit)
-
-    # A small apex and a wide base: width and depth grow towards the head.
-    taper = 1 + 0.15 * np.clip(pelvis.z / unit, -1, 1)
-
-    # Horns beside the rectum: the gland bends to the back at its sides. Its back half is flatter.
-    bent_y = pelvis.y - 0.006 * pelvis.x**2
-    depth = np.where(bent_y > 0, 0.86, 1.05) * axes[1] * taper
-
-    # The elliptic radius, with a slightly uneven surface.
-    wide_x = pelvis.x / (axes[0] * taper)
-    radius = np.sqrt(wide_x**2 + (bent_y / depth) ** 2 + (pelvis.z / axes[2]) ** 2)
-    return radius * (1 + 0.03 * pelvis.smooth(12)), axes
-
-
-def paint_gland(
-    pelvis: Pelvis, radius: np.ndarray, axes: tuple[float, float, float], zones: float
-) -> None:
-    """Paint the gland with its zones and its capsule, which is seen in places only.
-
-    Args:
-        pelvis: to paint.
-        radius: of the gland, below 1 inside.
-        axes: its semi-axes in mm.
-        zones: peripheral minus central signal.
-    """
-    wide, flat, height = axes
-    fine, grain = pelvis.smooth(3.5), pelvis.smooth(8)
-    # The visible edge is not the true one everywhere.
-    seen = radius * (1 + 0.05 * grain)
-    edge = 0.8 + 3.5 * np.clip(pelvis.smooth(16), 0, 1.5)
-    # The peripheral zone has dark lesions, the central one nodules.
-    lesions = np.clip(pelvis.smooth(10) - 0.8, 0, 1)
-    peripheral = 0.54 + 0.2 * zones * (1 - 0.8 * lesions) + 0.04 * fine
-    central = 0.53 - 0.15 * zones + 0.12 * grain + 0.05 * fine
-    # Capsule.
-    pelvis.paint(seen / 1.06, flat, np.where(grain > -0.2, 0.28, pelvis.signal), edge)
-    pelvis.paint(seen, flat, peripheral, edge)
-    radii = (0.72 * wide, 0.68 * flat, 0.9 * height)
-    core = pelvis.radius((0, -0.22 * flat, 0.1 * height), radii) * (1 + 0.06 * fine)
-    pelvis.paint(core, flat, central, 1.5)
-    # Fibromuscular stroma.
-    stroma = pelvis.radius((0, -1.0 * flat, 0), (0.5 * wide, 0.3 * flat, height))
-    pelvis.paint(stroma, 6, 0.24, 2.0)

