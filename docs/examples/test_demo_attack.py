@@ -17,7 +17,7 @@ from monai_fairfl.data import write_sites
 
 ROUNDS = 2
 TINY = {
-    **{"size": [32, 32], "channels": [4, 8, 8], "learning_rate": 0.02},
+    **{"size": [32, 32], "channels": [4, 8, 8], "learning_rate": 0.01},
     **{"batch_size": 4, "slices_per_volume": 6},
 }
 

@@ -163,7 +163,8 @@ def test_the_command_takes_strategies_of_ones_own_and_ends_with_2_where_one_fail
     targets = [{"_target_": f"my_methods.{name}"} for name in ("Failing", "FirstOnly")]
     arguments = command(hospitals, tmp_path / "run", "--site_names", "['alder', 'cedar']")
     arguments += ["--rounds", "1", "--report", "True", "--strategies", json.dumps(targets)]
-    arguments.insert(arguments.index("-m") + 1, "helpers.linear_federation")
+    start = arguments.index("-m") + 1
+    arguments[start:] = ["helpers.in_turn", json.dumps([False, [arguments[start:]]])]
     path = os.pathsep.join(map(str, (CHECKOUT, CHECKOUT / "tests", tmp_path)))
     done = warm_python.run(arguments, tmp_path, PYTHONPATH=path)
     assert done.returncode == 2 and "Traceback" not in done.stderr

@@ -47,7 +47,7 @@ def test_the_adapted_model_gains_says_how_it_was_adapted_and_is_the_same_after_c
     model: Path, hospital: Path, tmp_path: Path, cli: Commands
 ) -> None:
     file = datalist(tmp_path / "list.json", training=1, validation=3)
-    words = ["adapt", model, hospital, "--epochs", "2", "--rate", "0.003", "--datalist", file]
+    words = ["adapt", model, hospital, "--epochs", "2", "--rate", "0.001", "--datalist", file]
     found = cli.json(*words, "--out", tmp_path / "first")
     gain = found["gain"]
     assert gain["n"] == 3 and gain["value"] > gain["stderr"]
@@ -56,7 +56,7 @@ def test_the_adapted_model_gains_says_how_it_was_adapted_and_is_the_same_after_c
     assert found["model"] == str(tmp_path / "first" / "model.pt")
     recipe, given = read_recipe(found["model"]), read_recipe(model)
     assert recipe is not None and given is not None
-    adapted = {"hospital": "alder", "epochs": found["epochs"], "rate": 0.003}
+    adapted = {"hospital": "alder", "epochs": found["epochs"], "rate": 0.001}
     assert recipe.training == {**given.training, "adapted": adapted}
     assert recipe.values == given.values
     given_weights, weights = state_of_file(model), state_of_file(found["model"])
