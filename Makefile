@@ -45,7 +45,7 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 	$(BIN)/monai-fairfl train demo/hospitals --engine flare --strategy FedCE --quick --rounds 6 --seed $(SEED) \
 		--out demo/flare
 
-test: lint ## lint, then all tests that start no engine's servers: about 6 minutes on two cores
+test: lint ## lint, then all tests that start no engine's servers: about 3 minutes on two cores
 	$(PYTEST) -m "not engines and not consumers"
 
 test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; installs both, about two gigabytes
