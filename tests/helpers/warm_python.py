@@ -27,12 +27,8 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
 import pytest
 from helpers.checkout import CHECKOUT
-
-from monai_fairfl import Measure
-from monai_fairfl.transports.workers import WorkerClients
 
 
 def run(
@@ -99,6 +95,10 @@ def fork_server() -> ForkServerContext:
 
     The package starts it as its own, without Ctrl-C, for a worker that ends at once.
     """
+    # Not where this file begins: the process that deals out the tests reads it, too.
+    from monai_fairfl import Measure
+    from monai_fairfl.transports.workers import WorkerClients
+
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["helpers.preloaded"])
     with pytest.MonkeyPatch.context() as patch:
@@ -116,6 +116,8 @@ def fork_server() -> ForkServerContext:
 
 def forks() -> list[int]:
     """The commands that run, and the workers of those that were started with ``shared``."""
+    import psutil  # NVIDIA FLARE needs it; where Flower is tested it is absent
+
     server = psutil.Process(forkserver._forkserver._forkserver_pid)
     return [process.pid for process in server.children()]
 
