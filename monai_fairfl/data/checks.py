@@ -42,6 +42,7 @@ from monai_fairfl.data.image_files import (
 from monai_fairfl.data.layouts import (
     CONVERT_DICOM,
     FILES,
+    HIGHEST_CLASS,
     PARTS,
     CaseFiles,
     Found,
@@ -66,13 +67,13 @@ MOST_LEVELS = 16
 # is labelled that the middle one has: where it is an edge of the others, few pixels have it.
 BETWEEN_LEVELS = (65, 192)
 LEAST_SHARE = 0.1
-# Numbers of classes are below; among them, 255 is what several tools write where nobody judged.
-HIGHEST_CLASS = 31
+# Among the numbers of classes, it is what several tools write where nobody judged.
 VOID = 255
 # Names in a dataset.json: of what is no organ, and of what nobody judged, such as nnU-Net's ignore.
 BACKGROUND = "background"
 IGNORED = re.compile(
-    "(?<![a-z])(ignore|void|un(label|annotated|known|sure)|not annotated|don.?t care)",
+    "(?<![a-z])(ignore|void|un(label|annotated|known|sure)|not[ _-]?(annotated|labell?ed)"
+    "|don.?t[ _-]?care)",
     re.IGNORECASE,
 )
 # Share of the sides of a mask of one structure that is labelled. That of an organ is far below, and
@@ -298,7 +299,9 @@ def _faults(
         yield f"{image.path} has more than 8 bits a channel, which are cut off; save it with 8"
 
     for name, bounds in named.items():
-        if IGNORED.search(name) and (ignored := label.values_in(bounds)):
+        ignored = label.values_in(bounds)
+        # Some tools call the background unlabelled.
+        if ignored and bounds[1] > 0 and IGNORED.search(name):
             yield f"{path} has the value {ignored[0]}, {name!r} in dataset.json; draw what is there"
     if is_lossy(path) and any(low == high > 0 for low, high in named.values()):
         yield f"{path} is JPEG, whose values move; give each label a range, such as [128, 255]"
@@ -422,7 +425,11 @@ def check_cases(
     else:
         found = Found("data list", cases, labels=described_labels(site_dir))
     known = values_of(structures, found, values, site_dir)
-    organs = {name: bounds for name, bounds in found.labels.items() if name != BACKGROUND}
+    organs = {
+        name: bounds
+        for name, bounds in found.labels.items()
+        if name != BACKGROUND and bounds[1] > 0
+    }
 
     def look(case: CaseFiles) -> CaseFacts | str:
         facts = []

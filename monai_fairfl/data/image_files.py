@@ -38,8 +38,13 @@ WRITE_AGAIN = "write it again (nibabel: Nifti1Image(voxels, affine))"
 # A kind that is read here, and one that is not.
 _READ = re.compile(r"(?P<stem>[^.].*)\.(nii(\.gz)?|png|jpe?g|tiff?|bmp)", re.IGNORECASE)
 _UNREAD = re.compile(
-    r"[^.].*\.(mha|mhd|nrrd|mg[hz]|img|np[yz]|gif|webp|hei[cf]|avif|jp2|jxl|p[gp]m)", re.IGNORECASE
+    r"[^.].*\.(mha|mhd|nrrd|mg[hz]|img|hdr|par|rec|mnc|gipl|nii\.(bz2|xz|zst|zip)|np[yz]|gif|webp"
+    r"|hei[cf]|avif|jp2|jxl|jfif|jpe|tga|dng|p[gp]m)",
+    re.IGNORECASE,
 )
+# How a DICOM data set without the prefix may begin: an element of group 0008 that comes early
+# (PS3.6); the one of the group's length has 4 bytes.
+_GROUP_8 = re.compile(rb"\x08\0(\0\0(\x04\0\0\0|UL)|[\x01\x05\x08\x12\x16]\0)")
 
 
 # A warning of nibabel's on a header is told once, not for every file and every reading.
@@ -88,12 +93,12 @@ def kind_of_image(path: Path) -> str:
     """The ending of an image's name in capitals, also of a kind that is not read here.
 
     ``DICOM`` of a file that is such by its name or by how it begins, or may be and cannot be read:
-    it has the prefix (PS3.10, 7.1), or it begins as a data set without it and its name has no
-    ending, or a number as in UIDs, since archives export files such as ``IM0001`` or
-    ``1.2.840.113``. Empty of other files, and of hidden ones.
+    it has the prefix (PS3.10, 7.1), or it begins as a data set without it. Less of the beginning is
+    asked of a name without an ending, or with a number as in UIDs, since archives export files such
+    as ``IM0001`` or ``1.2.840.113``. Empty of other files, and of hidden ones.
 
-    >>> [kind_of_image(Path(name)) for name in ("a.nii.gz", "b.nrrd", "._b.nrrd", "notes.txt")]
-    ['NII.GZ', 'NRRD', '', '']
+    >>> [kind_of_image(Path(name)) for name in ("a.nii.gz", "b.REC", "._b.nrrd", "notes.txt")]
+    ['NII.GZ', 'REC', '', '']
     >>> [kind_of_image(Path(name)) for name in ("IM_0001.dcm", ".IM_0001.dcm", "DICOMDIR")]
     ['DICOM', '', '']
     """
@@ -115,8 +120,8 @@ def kind_of_image(path: Path) -> str:
     except OSError:
         return "DICOM" if is_open else ""
     # Scanners and archives leave the prefix out: the first element is of group 0002 or 0008.
-    begins_so = start[:2] in (b"\x02\x00", b"\x08\x00") and len(start) == 132
-    return "DICOM" if start[128:] == b"DICM" or (begins_so and is_open) else ""
+    begins_so = _GROUP_8.match(start) or (is_open and start[:2] in (b"\x02\x00", b"\x08\x00"))
+    return "DICOM" if start[128:] == b"DICM" or (begins_so and len(start) == 132) else ""
 
 
 def sort_files(
@@ -230,6 +235,12 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
             raise DataError(
                 f"{path} is {'' if is_compressed else 'not '}compressed, unlike its ending; rename "
                 f"it to {ending}"
+            )
+        # nibabel opens those in mixed case in small letters.
+        if not {".nii", ".NII"} & {*Path(path).suffixes}:
+            raise DataError(
+                f"{path} has small and capital letters in its ending; rename it to "
+                f".nii{'.gz' * is_named_so}"
             )
         if is_named_so:
             content = gzip.decompress(content)

@@ -24,6 +24,8 @@ from monai_fairfl.utils.plain_values import object_of_json
 
 PARTS = ("training", "validation", "testing")
 FILES = ("image", "label")
+# The highest number of a class; grey levels are above.
+HIGHEST_CLASS = 31
 
 StrPath = str | os.PathLike[str]
 
@@ -369,7 +371,7 @@ def described_labels(site: StrPath) -> Values:
         Name in small letters -> lowest and highest value; empty where nothing is stated.
 
     Raises:
-        DataError: the values of a label are no whole numbers.
+        DataError: the values of a label are no whole numbers, or numbers of classes with a gap.
     """
     file = name_and_folder(site)[1] / "dataset.json"
     labels = _read_json(file).get("labels") if file.exists() else None
@@ -379,9 +381,16 @@ def described_labels(site: StrPath) -> Values:
         name, values = (value, [key]) if is_named else (key, value)
         try:
             numbers = [int(number) for number in (values if isinstance(values, list) else [values])]
-            named[name.lower()] = [min(numbers), max(numbers)]
+            low, high = min(numbers), max(numbers)
         except (TypeError, ValueError) as error:
             raise DataError(f"{file}: label {key!r} has the value {value!r}. Mend it.") from error
+        # Two grey levels are a range; of nnU-Net's lists of classes, what is between is another's.
+        if high <= HIGHEST_CLASS and (left_out := {*range(low, high)} - {*numbers}):
+            raise DataError(
+                f"{file}: label {key!r} is {value} without {min(left_out)}; list that too if it "
+                "is part of it, else number its values in a row, in the masks too"
+            )
+        named[name.lower()] = [low, high]
     return named
 
 

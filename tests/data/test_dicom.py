@@ -49,7 +49,7 @@ def test_what_does_not_begin_as_dicom_is_none(tmp_path: Path) -> None:
 
 
 def test_a_series_without_the_headers_of_files_is_read_as_with_them(tmp_path: Path) -> None:
-    """As scanners and archives leave them out, with no ending in the names."""
+    """As scanners and archives leave them out, with no ending or an odd one in the names."""
     series = pytest.importorskip("helpers.dicom_series")
     pydicom = pytest.importorskip("pydicom")
     series.write_series(tmp_path / "in" / "P1", series.VOLUME)
@@ -58,7 +58,7 @@ def test_a_series_without_the_headers_of_files_is_read_as_with_them(tmp_path: Pa
         dataset = pydicom.dcmread(file)
         dataset.SeriesInstanceUID += ".2"
         plain = pydicom.Dataset(dataset)
-        path = tmp_path / "in" / "P2" / f"IM{number:04d}"
+        path = tmp_path / "in" / "P2" / f"{number:04d}{'.MR' * (number % 2)}"
         plain.save_as(path, implicit_vr=True, little_endian=True, enforce_file_format=False)
         assert path.read_bytes()[128:132] != b"DICM"
     found = find_images(tmp_path / "in", tmp_path / "out.json")

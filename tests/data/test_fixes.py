@@ -163,6 +163,7 @@ VOLUMES: list[tuple[Any, ...]] = [
         both(voxels("a.nii", VOLUME), renamed("a.nii", IMAGE)),
         renamed(IMAGE, IMAGE[:-3]),
     ),
+    ("small and capital letters", renamed(IMAGE, "Case01.Nii.gz"), renamed("Case01.Nii.gz", IMAGE)),
     (AGAIN, volume(LABEL, header(pixdim=[1] * 8))),
     (AGAIN, volume(IMAGE, header(qform_code=1, qoffset_x=20))),
     (AGAIN, volume(IMAGE, header(srow_x=[np.nan] * 4))),
@@ -186,13 +187,16 @@ VOLUMES: list[tuple[Any, ...]] = [
     ("add or remove files", without(LABEL), without(IMAGE)),
     (
         "export the right ones",
-        both(*(voxels(f"Case0{n}_segmentation.nii.gz", GLAND * 0) for n in range(4))),
+        both(
+            labels(unlabeled=0, organ=1),
+            *(voxels(f"Case0{n}_segmentation.nii.gz", GLAND * 0) for n in range(4)),
+        ),
         both(*(voxels(f"Case0{n}_segmentation.nii.gz", made.gland(n)) for n in range(4))),
     ),
     ("Keep one", voxels("Case02.nii.gz", VOLUME), voxels("Case02.nii.gz", made.volume(2))),
     (
         "draw what is there",
-        both(labels(background=0, organ=1, ignore=2), voxels(LABEL, GLAND * 2)),
+        both(labels(background=0, organ=1, not_annotated=2), voxels(LABEL, GLAND * 2)),
     ),
     (
         "convert DICOM to NIfTI",
@@ -227,6 +231,7 @@ PICTURES: list[tuple[Any, ...]] = [
     ),
     ("convert them", picture(PHOTO, made.photo(2)[..., 0])),
     ("Mend it", labels(background=0, disc="one")),
+    ("list that too", labels(background=0, disc=[1, 3], cup=3)),
     (
         "Keep one, move the other away",
         lambda site: shutil.copytree(site / "masks", site / "labels"),
