@@ -92,6 +92,9 @@ def train_config(
         if (key.rpartition("#")[0] or key) not in parser:
             hint = did_you_mean(key.partition("#")[0], parser.get())
             raise ConfigError(f"override {key!r} names nothing in {', '.join(config)}{hint}")
+        is_text = isinstance(value, str) and not value.startswith(("$", "@"))
+        if is_text and type(parser.get(key)) in (int, float):
+            raise ConfigError(f"override {key!r} is the text {value!r}: give a number")
         parser[key] = value
     return parser
 

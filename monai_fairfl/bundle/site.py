@@ -345,7 +345,12 @@ def bundle_recipe(
         names += given.config
         parser = configuration.train_config(root, given.overrides, given.config)
         parser["bundle_root"] = str(root)
-        recipes.append(parser.get_parsed_content("recipe", default=None))
+        try:
+            recipes.append(parser.get_parsed_content("recipe", default=None))
+        except RuntimeError as error:
+            if isinstance(error.__cause__, FairFLError):
+                raise error.__cause__ from error
+            raise
     names = list(dict.fromkeys([*names, *evaluation_files(root)]))
     digests = digests_of_files(root, names)
 

@@ -420,6 +420,9 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
+    is_list = isinstance(size, Sequence)
+    if not is_list or not all(isinstance(side, int) and side > 0 for side in size):
+        raise DataError(f"size is {size}: give a list of whole numbers above 0, such as {[*SIZE]}")
     if cases is None:
         found = recognise(site_dir)
     else:

@@ -74,8 +74,8 @@ def training_recipe(
 
     Raises:
         ConfigError: when a value is not plain (finite numbers, texts, lists of these): it could not
-            be read again; or when the metadata is damaged. From the command line: the text, and
-            exit code 2.
+            be read again; when a value would train in vain; or when the metadata is damaged. From
+            the command line: the text, and exit code 2.
 
     >>> from monai_fairfl.bundle import find_bundle
     >>> recipe = training_recipe(find_bundle("prostate_mri_segmentation"), {"size": (64, 64)})
@@ -90,6 +90,15 @@ def training_recipe(
         raise ConfigError(
             f"{values} are no recipe's ({error}): give finite numbers, texts, or lists of these"
         ) from error
+    field = plain.get("field_of_view", 1)
+    if not isinstance(field, int | float) or not 0 < field <= 1:
+        raise ConfigError(f"field_of_view is {field}: give a share, above 0 and at most 1")
+    # One channel has a sigmoid, several share a softmax; other bundles may do otherwise.
+    channels, softmax = plain.get("out_channels", 1), plain.get("softmax", False)
+    both = "configs/two_channel.json"
+    if (root / both).is_file() and softmax != (channels > 1):
+        fault = f"out_channels {channels} does not go with softmax {softmax}"
+        raise ConfigError(f"{fault}: leave both out, or use {both}")
     running, config_files = calling()
     parser = running or ConfigParser({})
     files = {}
