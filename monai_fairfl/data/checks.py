@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ class FileFacts:
         labels: different values of a label.
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
-        lost: values that no pixel has where a network resamples that part.
+        lost: value that no pixel has where a network resamples that part -> the setting to enlarge.
         over_8_bits: whether it is a picture with more than 8 bits a channel.
     """
 
@@ -117,7 +117,7 @@ class FileFacts:
     labels: Sequence[int] = ()
     of_sides: float = 0.0
     seen: float = 1.0
-    lost: Sequence[int] = ()
+    lost: Mapping[int, str] = field(default_factory=dict)
     over_8_bits: bool = False
 
     def values_in(self, *bounds: Sequence[int]) -> list[int]:
@@ -223,7 +223,11 @@ def facts_of(
     central = CenterScaleCrop([field_of_view if axis < 2 else 1 for axis in axes])(volume)
     pixels_of = [size[axis] if axis < len(size[:2]) else -1 for axis in axes]
     sampled = Resize(pixels_of, mode="nearest-exact")(central)
-    lost = [label for label in labels if label > 0 and label not in sampled]
+    lost = {
+        label: "size" if label in central else "field_of_view"
+        for label in labels
+        if label > 0 and label not in sampled
+    }
     return replace(facts, seen=float((central > 0).sum() / is_labelled.sum()), lost=lost)
 
 
@@ -291,8 +295,8 @@ def _faults(
     path, levels, listed = label.path, len(label.labels), few(label.labels)
     is_volume = label.affine is not None
     if fault := _fault_of_place(image, label):
-        fix = "resample it on the grid of its image if it lies right, else export it again"
-        yield f"{path} {fault}; {fix}"
+        fix = "resample it on the grid of its image with nearest neighbours if it lies right"
+        yield f"{path} {fault}; {fix}, else export it again"
     if image.digest == label.digest:
         yield f"{path} has the very pixels of its image; put the label in its place"
     if structures and image.over_8_bits:
@@ -354,10 +358,12 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
         fix = "set field_of_view to 1, or crop the volumes around the organ"
         yield f"{len(cut)} label(s) leave the {field_of_view:.0%} that is seen ({named}); {fix}"
-    if lost := [label for label in labels if label.lost and label.seen]:
-        named = few(f"{label.path}: {few(label.lost)}" for label in lost)
-        fault = f"{len(lost)} label(s) have a structure that the network does not see"
-        yield f"{fault} ({named}); set a larger size or field_of_view"
+    for setting in ("size", "field_of_view"):
+        if lost := [each for each in labels if each.seen and setting in each.lost.values()]:
+            values = ([key for key in each.lost if each.lost[key] == setting] for each in lost)
+            named = few(f"{each.path}: {few(keys)}" for each, keys in zip(lost, values))
+            fault = f"{len(lost)} label(s) have a structure that the network does not see"
+            yield f"{fault} ({named}); set a larger {setting}"
     # A structure without values is not labelled there, and empty masks have notes of their own.
     for name in sorted({name for case in cases for name in case.values}):
         drawn = [case for case in cases if case.is_labelled and name in case.values]
@@ -630,7 +636,10 @@ def sorted_out(roots: Iterable[Path], summaries: Iterable[Summary]) -> dict[str,
     found = {os.path.abspath(path) for root in roots for path in files_under(root, errors.append)}
     closed = {os.path.abspath(error.filename) for error in errors}
     reasons |= dict.fromkeys(closed, "this account may not read it; change the permissions")
-    otherwise = f"it belongs to no case of a site; convert DICOM {CONVERT_DICOM}"
+    otherwise = (
+        f"it belongs to no case of a site; convert DICOM {CONVERT_DICOM}, and name other images as "
+        "docs/data.md says"
+    )
     return sort_files(found | closed, used, reasons, otherwise)
 
 

@@ -328,7 +328,8 @@ def forms_fault(nifti: Any) -> str:
         qform = np.full((4, 4), np.nan)
     shift = largest_shift(nifti.get_sform(), qform, nifti.shape[:3], HEADER_TOLERANCE)
     if shift:
-        return f"has an sform and a qform that place it up to {shift:.3g} mm apart; {WRITE_AGAIN}"
+        fault = f"has an sform and a qform that place it up to {shift:.3g} mm apart"
+        return f"{fault}; see which of them places it right, and with that one {WRITE_AGAIN}"
     return ""
 
 
@@ -393,7 +394,7 @@ def as_stored(picture: Image.Image) -> Image.Image:
     if turn in range(2, 9):
         raise DataError(
             f"{name} is shown turned (EXIF orientation {turn}), but read as it lies; save it "
-            "upright"
+            "upright, its mask too where that lies turned"
         )
     # torch does not take big-endian bytes.
     return picture.convert("I") if picture.mode == "I;16B" else picture

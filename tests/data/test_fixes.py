@@ -150,6 +150,7 @@ VOLUMES: list[tuple[Any, ...]] = [
     ),
     ("put the label in its place", voxels(IMAGE, GLAND), voxels(LABEL, GLAND[::-1].copy())),
     ("resample it on the grid", volume(LABEL, placed(moved(1, 0, 0))), volume(LABEL, on_grid)),
+    ("set a larger field_of_view", voxels(LABEL, GLAND + 2 * np.roll(ON_EDGE, 1, 0))),
     # Its header says nothing of its place: resampled it would lie elsewhere.
     ("else export it again", volume(LABEL, placed(np.eye(4)))),
     (
@@ -165,7 +166,7 @@ VOLUMES: list[tuple[Any, ...]] = [
     ),
     ("small and capital letters", renamed(IMAGE, "Case01.Nii.gz"), renamed("Case01.Nii.gz", IMAGE)),
     (AGAIN, volume(LABEL, header(pixdim=[1] * 8))),
-    (AGAIN, volume(IMAGE, header(qform_code=1, qoffset_x=20))),
+    ("see which of them places it right", volume(IMAGE, header(qform_code=1, qoffset_x=20))),
     (AGAIN, volume(IMAGE, header(srow_x=[np.nan] * 4))),
     (
         f"if that is wrong, {AGAIN}",
@@ -231,7 +232,7 @@ PICTURES: list[tuple[Any, ...]] = [
     ),
     ("convert them", picture(PHOTO, made.photo(2)[..., 0])),
     ("Mend it", labels(background=0, disc="one")),
-    ("list that too", labels(background=0, disc=[1, 3], cup=3)),
+    ("list that too", labels(disc=[1, 3])),
     (
         "Keep one, move the other away",
         lambda site: shutil.copytree(site / "masks", site / "labels"),
@@ -447,7 +448,7 @@ def test_a_fix_of_a_setting_is_followed(row: Any, tmp_path: Path) -> None:
 OTHERS = (
     "Load it first|mend 'channel'|choose one|Add cases"
     "|change the permissions|the prostate bundle takes|if nobody drew it|split by another seed"
-    "|convert the DICOM series|Give these arguments|Leave datalist out|set a larger size"
+    "|convert the DICOM series|Give these arguments|Leave datalist out"
     "|see docs/data.md"
 )
 
