@@ -194,6 +194,8 @@ def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
 # (https://liuquande.github.io/SAML/). Both spellings of the suffix occur there.
 
 _NIFTI = re.compile(r"(?P<case>.+?)(?P<mask>_segmentation)?\.nii(\.gz)?", re.IGNORECASE)
+# As other tools name masks.
+_AS_A_MASK = re.compile("_(seg|mask|label|gt)$", re.IGNORECASE)
 
 
 def _saml(folder: Path) -> Found | None:
@@ -204,20 +206,34 @@ def _saml(folder: Path) -> Found | None:
         match = _NIFTI.fullmatch(path.name)
         if match and not path.is_dir():
             (masks if match["mask"] else images).append((match["case"], path))
-    return pair("saml", images, masks) if images or masks else None
+    problems = []
+    names, drawn = {case for case, _ in images}, {case for case, _ in masks}
+    for case, path in sorted(images):
+        image = _AS_A_MASK.sub("", case)
+        if image in names - {case} and not drawn & {image, case}:
+            images.remove((case, path))
+            masks.append((image, path))
+            ending = path.name.removeprefix(case)
+            problems.append(f"rename the mask {path.name} to {image}_segmentation{ending}")
+    found = pair("saml", images, masks)
+    found = replace(found, problems=(*problems, *found.problems))
+    return found if images or masks else None
 
 
 # folders: images in one folder and masks in another
 
 IMAGES = ("images", "image", "imgs", "img")
 MASKS = ("masks", "mask", "labels", "label")
+# Of masks where none of these holds any.
+OTHER_MASKS = ("segmentations", "segmentation", "segs", "seg", "annotations")
 
 
 def _folders(folder: Path) -> Found | None:
     inner = sorted(folder.iterdir())
     sides = []
-    for names in (IMAGES, MASKS):
+    for names, others in ((IMAGES, ()), (MASKS, OTHER_MASKS)):
         filled = [path for path in inner if path.name.lower() in names and images_in(path)]
+        filled = filled or [p for p in inner if p.name.lower() in others and images_in(p)]
         if not filled:
             return None
         if len(filled) > 1:
@@ -354,10 +370,15 @@ def _of_dataset_json(folder: Path) -> Found | None:
     if not ending:
         return Found("msd", _listed_cases(description["training"], [folder], file))
     ending = "." + ending.lstrip(".")
+    inner = {path.name.lower(): path for path in sorted(folder.iterdir())}
+    images, masks = (images_in(inner.get(name, folder / name)) for name in ("imagestr", "labelstr"))
     sides = []
-    for inner, end in (("imagesTr", f"_0000{ending}"), ("labelsTr", ending)):
-        paths = [path for path in images_in(folder / inner) if path.name.endswith(end)]
-        sides.append([(path.name.removesuffix(end), path) for path in paths])
+    for paths, end in ((images, f"_0000{ending}"), (masks, ending)):
+        named = [path for path in paths if path.name.endswith(end)]
+        sides.append([(path.name.removesuffix(end), path) for path in named])
+    if images and not any(sides):
+        held = f"imagesTr holds {images[0].name}"
+        raise DataError(f"{file}: file_ending is {ending!r}, but {held}: mend it there")
     return pair("nnunet", *sides) if any(sides) else None
 
 
@@ -593,4 +614,7 @@ def _describe(site: Path) -> str:
     held = sorted(path for path in files_under(site) if path.name[0] != ".")
     has_dicom = "DICOM" in map(kind_of_image, held)
     fix = f"; convert the DICOM series {CONVERT_DICOM}" if has_dicom else ""
+    names = {path.name.lower() for path in site.glob("*")}
+    if "imagestr" in names and "dataset.json" not in names:
+        fix = f" (dataset.json is missing){fix}"
     return (few(os.path.relpath(path, site) for path in held) or "nothing") + fix

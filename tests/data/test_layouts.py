@@ -158,7 +158,7 @@ def test_an_empty_folder_is_a_site_whose_data_is_missing(tmp_path: Path) -> None
 
 
 HALVES = [
-    (["images/1.png", "images/2.png"], ["images/1.png, images/2.png"]),
+    (["imagesTr/1.png"], ["dataset.json is missing"]),
     (["labels/1.png"], ["labels/1.png"]),
     (["images/1.png", "masks/1.gif"], ["masks/1.gif"]),
     (["other.txt"], ["other.txt"]),
@@ -211,7 +211,11 @@ def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_pat
         ):
             made.touch(site, "dataset.json", text=json.dumps({"training": listed} | more))
             assert check_cases(site)["layout"] == "nnunet" and len(find_cases(site)) == 4
+    (site / "imagesTr").rename(site / "ImagesTr")
     (site / "labelsTr" / "case_000.nii.gz").unlink()
-    (site / "imagesTr" / "case_002_0000.nii.gz").unlink()
-    with refused("imagesTr/case_000_0000.nii.gz", "labelsTr/case_002.nii.gz"):
+    (site / "ImagesTr" / "case_002_0000.nii.gz").unlink()
+    with refused("ImagesTr/case_000_0000.nii.gz", "labelsTr/case_002.nii.gz"):
+        find_cases(site)
+    made.touch(site, "dataset.json", text='{"file_ending": ".nii"}')
+    with refused("file_ending"):
         find_cases(site)

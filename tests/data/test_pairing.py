@@ -33,7 +33,7 @@ def test_every_image_meets_the_mask_made_for_it(endings: str, tmp_path: Path) ->
     assert paired(with_names(tmp_path, *zip(*expected, strict=True))) == expected
 
 
-@pytest.mark.parametrize("names", [("image", "mask"), ("Images", "Labels"), ("imgs", "labels")])
+@pytest.mark.parametrize("names", [("image", "mask"), ("Images", "Labels"), ("imgs", "Segs")])
 def test_folders_go_by_several_names(names: tuple[str, str], tmp_path: Path) -> None:
     site = with_names(tmp_path, ["a.png", "a_b.TIFF"], ["a_b_mask.png", "a_mask.png"])
     made.touch(site, "images/._a.png", "images/Thumbs.db", "images/notes.txt")
@@ -68,7 +68,7 @@ def test_volumes_pair_by_both_spellings_and_all_faults_come_at_once(tmp_path: Pa
     made.touch(tmp_path, "Case261.nii.gz", "Case3_segmentation.nii.gz")
     # Another number is another case, and other letters are a mask of another name.
     named = ["Case01 has 1 image(s) and 2 mask(s)", "Case2.nii", "Case3_segmentation.nii.gz"]
-    named += ["Case26_seg.nii.gz", "Case26.nii.gz", "Case261.nii.gz"]
+    named += ["Case26_seg.nii.gz to Case26_segmentation.nii.gz", "Case261.nii.gz"]
     with refused(tmp_path, *named):
         find_cases(tmp_path)
 
