@@ -72,7 +72,6 @@ GROUPS: list[tuple[Any, str]] = [
     ({"a": ["elm"], "b": ["elm"]}, "'b'.*'elm'"),
     # A text would be a site for each of its letters.
     ({"a": "elm"}, "'a'.*'elm'"),
-    ({"a": None}, "'a'.*None"),
     ("elm", "groups.*'elm'"),
 ]
 
