@@ -107,7 +107,7 @@ def keys_given(args: argparse.Namespace) -> dict[str, Any]:
 def demo(command: argparse.ArgumentParser) -> None:
     """Train a federation of four synthetic hospitals, and report; or only write their images.
 
-    It takes about two minutes on two cores. One hospital has few and unusual images: FedAvg fails
+    It takes two to five minutes on two cores. One hospital has few and unusual images: FedAvg fails
     it, and FedCE's sum does not.
 
     examples:
