@@ -37,6 +37,7 @@ from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.parts import OF_FILES, refused_in
 from monai_fairfl.model_files.recipe import ModelRecipe, network_for, read_recipe, state_of_file
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.files import write_atomically
 
 DESCRIPTION = "_desc_"
@@ -90,9 +91,7 @@ def training_recipe(
         raise ConfigError(
             f"{values} are no recipe's ({error}): give finite numbers, texts, or lists of these"
         ) from error
-    field = plain.get("field_of_view", 1)
-    if not isinstance(field, int | float) or not 0 < field <= 1:
-        raise ConfigError(f"field_of_view is {field}: give a share, above 0 and at most 1")
+    check_value("field_of_view", plain.get("field_of_view", 1), "float", "(0, 1]")
     # One channel has a sigmoid, several share a softmax; other bundles may do otherwise.
     channels, softmax = plain.get("out_channels", 1), plain.get("softmax", False)
     both = "configs/two_channel.json"

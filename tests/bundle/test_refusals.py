@@ -86,7 +86,7 @@ OF_THE_CHECK: list[tuple[dict[str, Any], str]] = [
     ({"sites": {"cedar": {"learning_rate": "0,02"}}}, "'learning_rate'.*'0,02'"),
     ({"overrides": {"learning_rte": 0.1}}, "'learning_rte'.*'learning_rate'"),
     ({"overrides": {"network_def": torch.nn.Linear(1, 1)}}, "'network_def'.*Linear"),
-    ({"overrides": {"field_of_view": 70}}, "is 70"),
+    ({"overrides": {"field_of_view": 70}}, "field_of_view must .* 70"),
     ({"overrides": {"softmax": True}}, "two_channel"),
     ({"overrides": {"size": 32}, "check": check_cases}, "is 32"),
     ({"overrides": {"channels": 4}}, "network_def.*'channels': 4"),
