@@ -170,7 +170,7 @@ def check_strategies(
 
 def check_sites(
     sites: Mapping[str, Path], calls: Mapping[str, Callable[[], Any]], root: str | Path
-) -> tuple[dict[str, Summary], dict[str, str]]:
+) -> tuple[dict[str, Summary], dict[str, Any]]:
     """Check every site's data and report all problems of all sites at once.
 
     What a look at all sites shows, such as an image that two of them have, is a warning.
@@ -182,14 +182,13 @@ def check_sites(
 
     Returns:
         Site -> what was found, where its check is :func:`~monai_fairfl.data.check_cases`; and
-        path of each image that is not used -> why.
+        what became of the files of these, see :func:`~monai_fairfl.data.checks.sorted_out`.
 
     Raises:
         DataError: naming each site, file and fix.
     """
     problems = []
     summaries = {}
-    refused: dict[str, str] = {}
     for name, check in calls.items():
         try:
             found = check()
@@ -200,15 +199,14 @@ def check_sites(
     if problems:
         raise DataError("\n".join(problems))
 
+    # A data list is no folder, and where each site has its own, there may be none of all.
+    roots = [path for path in (Path(root), *sites.values()) if summaries and path.is_dir()]
+    files = sorted_out(roots, summaries.values())
     if summaries:
-        # A data list is no folder, and where each site has its own, there may be none of all.
-        roots = [path for path in (Path(root), *sites.values()) if path.is_dir()]
-        files = sorted_out(roots, summaries.values())
-        refused = files["refused"]
         logger.info("%s: %s", root, count_of_files(files))
     # The check of a site has named the copies within it.
     named = [n for name in summaries for n in notes_on_sites({name: summaries[name]})]
     for note in notes_on_sites(summaries):
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)
-    return summaries, refused
+    return summaries, files

@@ -30,6 +30,7 @@ from monai_fairfl.bundle.site import (
 )
 from monai_fairfl.bundle.trainings import Jobs, Training, deal_out, failure_of, show_text
 from monai_fairfl.data.checks import FIELD_OF_VIEW, LEAST_SEEN, notes_on_parts
+from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FederationError
 from monai_fairfl.guards.registry import config_of, guards_of
@@ -274,9 +275,12 @@ class BundleFederation(Observer):
         if settings.check is not None:
             calls = {}
             for name, folder in self.sites.items():
-                given = settings_of_check(settings.check, self.of_sites[name].overrides)
+                file, values = self.datalists[name], self.of_sites[name].overrides
+                listed = cases_of_list(file, folder) if file.is_file() else ()
+                given = settings_of_check(settings.check, values, listed)
                 calls[name] = partial(settings.check, str(folder), **given)
-            found, refused = checks.check_sites(self.sites, calls, settings.sites_root)
+            found, files = checks.check_sites(self.sites, calls, settings.sites_root)
+            refused = files["refused"]
             for name, summary in found.items():
                 self.digests[name] = [case.digest for case in summary.sound]
                 here = [path for path in refused if Path(path).is_relative_to(summary.folder)]

@@ -154,7 +154,7 @@ def check_files(
     dataset_dir: str | Path,
     values: Mapping[str, Any],
     cases: Sequence[CaseFiles] | None = None,
-) -> None:
+) -> Any:
     """Check a site's files as a federation does: by the ``check`` of ``federate.json``.
 
     Args:
@@ -163,6 +163,9 @@ def check_files(
         values: of the training configuration.
         cases: of a data list, with absolute paths; ``None``: all that the site has.
 
+    Returns:
+        What the check does.
+
     Raises:
         DataError: naming each file and fix.
     """
@@ -170,23 +173,28 @@ def check_files(
     parser = ConfigParser({**keys, "bundle_root": str(bundle_root)})
     check = parser.get_parsed_content("check", default=None)
     if check is None:
-        return
+        return None
     given = settings_of_check(check, values)
     if cases is not None:
         given["cases"] = cases
-    check(str(dataset_dir), **given)
+    return check(str(dataset_dir), **given)
 
 
-def settings_of_check(check: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of_check(
+    check: Callable[..., Any], values: Mapping[str, Any], listed: Sequence[CaseFiles] = ()
+) -> dict[str, Any]:
     """What a check of a site's files must know of the training, and of the model that sees them.
 
     Args:
         check: the function.
         values: of the training configuration.
+        listed: the site's data list, where there is one.
     """
-    # A check of somebody else's may not take the size.
-    names = [*OF_FILES, *["size"] * (getattr(check, "func", check) is check_cases)]
-    return {name: values[name] for name in names if values.get(name) is not None}
+    # A check of somebody else's may not take what ours does.
+    ours = getattr(check, "func", check) is check_cases
+    names = [*OF_FILES, "size", "working_size"] if ours else OF_FILES
+    given = {name: values[name] for name in names if values.get(name) is not None}
+    return given | ({"listed": listed} if ours else {})
 
 
 def listed_cases(

@@ -25,8 +25,9 @@ from monai_fairfl.bundle.site import OF_FILES, check_files
 from monai_fairfl.cli.answers import LOG, Answer, emptied_unless_done, out_folder, say
 from monai_fairfl.cli.running import output_into, run_line, written_overlay
 from monai_fairfl.cli.training import export_job
+from monai_fairfl.data.checks import Summary
 from monai_fairfl.data.datalist import cases_of_list, write_datalist
-from monai_fairfl.data.layouts import find_cases, name_and_folder, sites_at
+from monai_fairfl.data.layouts import find_cases, name_and_folder, sites_at, text_of_files
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import to_json, value_of
 from monai_fairfl.model_files import ModelRecipe, read_recipe
@@ -234,7 +235,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
     """Carry out ``evaluate``: all files are checked before a hospital is scored.
 
     The answer has ``sites``: site -> ``cases`` (image, and each score; ``None``: it has none) and
-    ``split``.
+    ``split``; and ``files``: what became of them.
     """
     data = Path(args.folder).absolute()
     out = out_folder(args.out, f"evaluate-{data.name}", new=True)
@@ -253,10 +254,9 @@ def evaluate(args: argparse.Namespace) -> Answer:
                 values = {**own, "own_values": list(own), **of_site.values}
                 of_site = of_site._replace(values=values)
             tested[site] = of_site
-            cases = cases_of_list(of_site.datalist, folder, ("testing",))
             given = {**recipe.values, **of_site.values}
-            calls[site] = partial(check_files, bundle, folder, given, cases)
-        check_sites(folders, calls, data)
+            calls[site] = partial(_check_tested, bundle, folder, given, of_site.datalist)
+        counts = check_sites(folders, calls, data)[1]
         training = configuration.train_config(bundle, {})
         brought = overlay_of(recipe, bundle, training)
     configs = bundle / "configs"
@@ -276,8 +276,19 @@ def evaluate(args: argparse.Namespace) -> Answer:
         run_line(files, keys, out / LOG, args.verbose)
         found[site] = {"cases": scores_in(out / site), "split": split}
 
-    answer = to_json({"folder": str(out), "sites": found})
-    return Answer(answer, f"{evaluation_text(found)}\nFolder: {out}")
+    answer = to_json({"folder": str(out), "sites": found, "files": counts})
+    text = f"{evaluation_text(found)}\nFolder: {out}"
+    # Another check than ours counts no files.
+    return Answer(answer, f"{text}\n{text_of_files(counts)}" if counts["used"] else text)
+
+
+def _check_tested(bundle: Path, folder: Path, values: Mapping[str, Any], datalist: Path) -> Any:
+    """Check the test cases of a hospital; its other cases are refused."""
+    found = check_files(bundle, folder, values, cases_of_list(datalist, folder, ("testing",)))
+    if isinstance(found, Summary):
+        for case in cases_of_list(datalist, folder, ("training", "validation")):
+            found.refused |= dict.fromkeys((case["image"], case["label"]), "it is no test case")
+    return found
 
 
 def _all_cases(hospital: Path, lists: Path, site: str) -> Cases:

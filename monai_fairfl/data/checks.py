@@ -27,7 +27,6 @@ from monai_fairfl.data.datalist import site_datalist, values_of
 from monai_fairfl.data.image_files import (
     WORKERS,
     WRITE_AGAIN,
-    count_of_files,
     files_under,
     forms_fault,
     grey,
@@ -53,6 +52,7 @@ from monai_fairfl.data.layouts import (
     few,
     name_and_folder,
     recognise,
+    text_of_files,
 )
 from monai_fairfl.data.transforms import is_pair
 from monai_fairfl.errors import DataError, DataWarning, FairFLError
@@ -84,10 +84,13 @@ MOST_OF_SIDES = 0.5
 AFFINE_TOLERANCE = 1e-2
 # Share of a label that a network sees; below it, its image was cropped beside the organ.
 LEAST_SEEN = 0.9
-# What the prostate bundle sees, where nothing else is set: the share of each side of a slice, and
-# the pixels to which it is resampled.
+# What the bundles see, where nothing else is set: the share of each side of a volume's slice, the
+# pixels to which it is resampled, and those of each side to which a photograph is.
 FIELD_OF_VIEW = 0.7
 SIZE = (96, 96)
+WORKING_SIZE = 512
+# Width / height below which a photograph is one view; RIM-ONE r3's pairs have 1.5.
+NARROWEST = 1.45
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ class FileFacts:
         labels: different values of a label.
         of_sides: share of a label's pixels at its sides, or at those of its slices, above 0.
         seen: share of a label volume's voxels above 0 in the central part of its slices.
-        lost: value that no pixel has where a network resamples that part -> the setting to enlarge.
+        lost: value that no pixel has where a network resamples that part, or a picture -> the
+            setting to enlarge.
         over_8_bits: whether it is a picture with more than 8 bits a channel.
     """
 
@@ -187,7 +191,7 @@ def facts_of(
         path: NIfTI, PNG, JPEG, TIFF or BMP.
         is_label: whether it is a mask.
         field_of_view: share of each side of a slice that a network sees of volumes.
-        size: pixels to which it resamples this share; empty: those of the file.
+        size: pixels to which it resamples this share, or a picture; empty: those of the file.
         version: of the file.
 
     Raises:
@@ -215,16 +219,19 @@ def facts_of(
     sides = np.concatenate([is_labelled[ends].ravel(), is_labelled[:, ends].ravel()])
     labels = np.unique(pixels).astype(int).tolist()
     facts = replace(facts, labels=labels, of_sides=float(sides.mean()))
-    if facts.affine is None or not is_labelled.any():
+    if not is_labelled.any():
         return facts
-    # What a network sees of axial slices, and at how many pixels.
-    axes = nib.io_orientation(facts.affine)[:, 0].astype(int)
-    volume = torch.from_numpy(pixels)[None]
-    central = CenterScaleCrop([field_of_view if axis < 2 else 1 for axis in axes])(volume)
+    # What a network sees of axial slices, or of a photograph, and at how many pixels.
+    is_volume = facts.affine is not None
+    axes = nib.io_orientation(facts.affine)[:, 0].astype(int) if is_volume else [1, 0]
+    whole = torch.from_numpy(pixels.astype(np.float32))[None]
+    share = field_of_view if is_volume else 1
+    central = CenterScaleCrop([share if axis < 2 else 1 for axis in axes])(whole)
     pixels_of = [size[axis] if axis < len(size[:2]) else -1 for axis in axes]
     sampled = Resize(pixels_of, mode="nearest-exact")(central)
+    enlarge = "size" if is_volume else "working_size"
     lost = {
-        label: "size" if label in central else "field_of_view"
+        label: enlarge if label in central else "field_of_view"
         for label in labels
         if label > 0 and label not in sampled
     }
@@ -332,12 +339,14 @@ def _faults(
         yield f"{path} has the values {listed}; state {names} in dataset.json"
 
 
-def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: float) -> Iterator[str]:
+def _notes_on_cases(
+    cases: Sequence[CaseFacts], stereo: bool | None, field_of_view: float
+) -> Iterator[str]:
     """What a user should know of sound cases.
 
     Args:
         cases: all of them.
-        pairs: whether photographs of the shape of stereo pairs are taken for such.
+        stereo: see :func:`check_cases`.
         field_of_view: share of each side of a slice that a network sees of volumes.
     """
     images = [case.image for case in cases]
@@ -347,9 +356,14 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
     if len(channels) > 1 or (channels - {1} and not photographs):
         counts = " or ".join(map(str, channels))
         yield f"images have {counts} channels, axis 3 of volumes; choose one, or convert them"
-    if stereo := [image.path for image in photographs if pairs and is_pair(*image.shape[::-1])]:
-        taken = f"taken for stereo pairs ({few(stereo)}): the left half is used"
-        yield f"{len(stereo)} photograph(s) {taken}, unless stereo is False"
+    pairs = [image.path for image in photographs if is_pair(*image.shape[::-1])]
+    if stereo is None and pairs:
+        taken = f"taken for stereo pairs ({few(pairs)}): the left half is used"
+        yield f"{len(pairs)} photograph(s) {taken}, unless stereo is False"
+    single = [image.path for image in photographs if image.shape[1] < NARROWEST * image.shape[0]]
+    if stereo and single:
+        taken = f"too narrow for stereo pairs ({few(single)}), and lose their right half"
+        yield f"{len(single)} photograph(s) are {taken}; set stereo to False at this site"
     if unoriented := [facts.path for facts in (*images, *labels) if not facts.is_oriented]:
         # What nibabel assumes (NIfTI-1, method 1).
         assumed = f"store no orientation ({few(unoriented)}), taken for LAS: left, front, head"
@@ -358,16 +372,23 @@ def _notes_on_cases(cases: Sequence[CaseFacts], pairs: bool, field_of_view: floa
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
         fix = "set field_of_view to 1, or crop the volumes around the organ"
         yield f"{len(cut)} label(s) leave the {field_of_view:.0%} that is seen ({named}); {fix}"
-    for setting in ("size", "field_of_view"):
-        if lost := [each for each in labels if each.seen and setting in each.lost.values()]:
-            values = ([key for key in each.lost if each.lost[key] == setting] for each in lost)
-            named = few(f"{each.path}: {few(keys)}" for each, keys in zip(lost, values))
-            fault = f"{len(lost)} label(s) have a structure that the network does not see"
+    for setting in ("size", "field_of_view", "working_size"):
+        unseen: dict[str, list[Any]] = {}
+        for label, values in [(case.label, case.values) for case in cases if case.label.seen]:
+            lost = [value for value in label.lost if label.lost[value] == setting]
+            # A structure may have several values; a photograph without structures needs no size.
+            drawn = {name: {*label.values_in(values[name])} for name in values}
+            names = [name for name in drawn if drawn[name] and drawn[name] <= {*lost}]
+            if those := names if values or setting == "working_size" else lost:
+                unseen[label.path] = those
+        if unseen:
+            named = few(f"{path}: {few(those)}" for path, those in unseen.items())
+            fault = f"{len(unseen)} label(s) have a structure that the network does not see"
             yield f"{fault} ({named}); set a larger {setting}"
     # A structure without values is not labelled there, and empty masks have notes of their own.
     for name in sorted({name for case in cases for name in case.values}):
-        drawn = [case for case in cases if case.is_labelled and name in case.values]
-        without = [case.label.path for case in drawn if not case.label.values_in(case.values[name])]
+        known = [case for case in cases if case.is_labelled and name in case.values]
+        without = [case.label.path for case in known if not case.label.values_in(case.values[name])]
         if without:
             absent = f"{name} counts as absent in {len(without)} masks ({few(without)})"
             yield f"{absent}; if nobody drew it, list these by hand, with values without {name}"
@@ -384,6 +405,8 @@ def check_cases(
     cases: Sequence[CaseFiles] | None = None,
     field_of_view: float = FIELD_OF_VIEW,
     size: Sequence[int] = SIZE,
+    working_size: int = WORKING_SIZE,
+    listed: Sequence[CaseFiles] = (),
     must: bool = True,
 ) -> Summary:
     """Read every file of a site and report all that would stop a training later.
@@ -409,6 +432,8 @@ def check_cases(
             lies partly outside is a warning.
         size: pixels to which the network resamples that share; a structure that is lost there is a
             warning. Empty: those of the file.
+        working_size: as ``size``, of each side of a photograph.
+        listed: cases of a data list by hand, whose values of structures count.
         must: whether problems are an error, and notes warnings.
 
     Returns:
@@ -426,14 +451,18 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    is_list = isinstance(size, Sequence)
-    if not is_list or not all(isinstance(side, int) and side > 0 for side in size):
-        raise DataError(f"size is {size}: give a list of whole numbers above 0, such as {[*SIZE]}")
+    sides = [*size, working_size] if isinstance(size, Sequence) else [None]
+    if not all(isinstance(side, int) and side > 0 for side in sides):
+        given = f"size is {size} and working_size {working_size}"
+        raise DataError(
+            f"{given}: give whole numbers above 0, such as {[*SIZE]} and {WORKING_SIZE}"
+        )
     if cases is None:
         found = recognise(site_dir)
     else:
         found = Found("data list", cases, labels=described_labels(site_dir))
     known = values_of(structures, found, values, site_dir)
+    by_list = {os.path.abspath(case["label"]): case.get("values") for case in listed}
     organs = {
         name: bounds
         for name, bounds in found.labels.items()
@@ -446,11 +475,12 @@ def check_cases(
             for name in FILES:
                 path = os.path.abspath(case[name])
                 version = os.path.exists(path) and (os.path.getctime(path), os.path.getsize(path))
-                facts.append(facts_of(path, name == "label", field_of_view, tuple(size), version))
+                pixels = tuple(size) if is_nifti(path) else (working_size,) * 2
+                facts.append(facts_of(path, name == "label", field_of_view, pixels, version))
         except DataError as error:
             return str(error)
         image, label = facts
-        of_case = case.get("values", known)
+        of_case = by_list.get(label.path) or case.get("values", known)
         by_hand = bool(values) or of_case != known
         for fault in _faults(image, label, found.labels, by_hand, structures):
             return fault
@@ -468,7 +498,7 @@ def check_cases(
         if isinstance(fault, str):
             summary.problems.append(fault)
             summary.refused |= {os.path.abspath(case[name]): fault for name in FILES}
-    notes = [*_notes_on_cases(summary.sound, bool(structures) and stereo is None, field_of_view)]
+    notes = [*_notes_on_cases(summary.sound, stereo if structures else False, field_of_view)]
     empty = [case.label.path for case in summary.sound if not case.is_labelled]
     if cases is None and empty and len(empty) == len(looks):
         summary.problems.append(
@@ -591,12 +621,10 @@ def overview(
     roots = [Path(root)] if root is not None else [each.folder for each in summaries.values()]
     counts = sorted_out(roots, summaries.values())
     told = "\n".join(problems)
-    refused = few(f"{path}: {why}" for path, why in counts["refused"].items() if why not in told)
     found = f"{len(summaries)} site(s), {len(notes)} note(s), {len(problems)} problem(s)"
     text = [as_table(summaries), ""]
     text += [f"note: {note}" for note in notes]
-    text += [f"refused: {refused}"] if refused else []
-    text += [f"{found} that would stop a training", count_of_files(counts)]
+    text += [f"{found} that would stop a training", text_of_files(counts, told)]
     data = {"sites": summaries, "warnings": notes, "problems": problems, "files": counts}
     return data, "\n".join(text)
 

@@ -18,7 +18,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.image_files import files_under, images_in, kind_of_image, stem
+from monai_fairfl.data.image_files import (
+    count_of_files,
+    files_under,
+    images_in,
+    kind_of_image,
+    stem,
+)
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -105,6 +111,21 @@ def few(names: Iterable[object]) -> str:
     return all_named([str(name) for name in names], 3, separator=", ")
 
 
+def text_of_files(files: Mapping[str, Any], told: str = "") -> str:
+    """What :func:`~monai_fairfl.data.image_files.sort_files` found: the refused images, the counts.
+
+    Args:
+        files: what it returned.
+        told: text that the user reads before; a reason in it is not repeated.
+
+    >>> print(text_of_files({"used": 8, "refused": {"a.mha": "convert it"}, "not_images": 2}))
+    refused: a.mha: convert it
+    11 file(s): 8 used, 1 image(s) refused, 2 not an image
+    """
+    named = few(f"{file}: {why}" for file, why in files["refused"].items() if why not in told)
+    return (f"refused: {named}\n" if named else "") + count_of_files(files)
+
+
 # Images paired with masks, and eyes with patients, by the names of their files
 
 # _mask, _OD; not _2, which is another image
@@ -123,8 +144,8 @@ def pair(layout: str, images: Named, masks: Named) -> Found:
 
     >>> pair("folders", [("7", Path("images/7.jpg"))], [("7", Path("masks/7_OD.tif"))]).cases
     [{'image': 'images/7.jpg', 'label': 'masks/7_OD.tif'}]
-    >>> pair("folders", [("7", Path("images/7.jpg"))], []).problems
-    ('7 has 1 image(s) and 0 mask(s), images/7.jpg; add or remove files to have one of each',)
+    >>> pair("folders", [("7", Path("images/7.jpg"))], []).problems[0].partition(";")[0]
+    '7 has 1 image(s) and 0 mask(s), images/7.jpg'
     """
     files: dict[str, tuple[list[Path], list[Path]]] = {}
     for place, named in enumerate((images, masks)):
@@ -138,7 +159,8 @@ def pair(layout: str, images: Named, masks: Named) -> Found:
         else:
             listed = few(f"{path.parent.name}/{path.name}" for path in image + mask)
             counts = f"{len(image)} image(s) and {len(mask)} mask(s), {listed}"
-            problems.append(f"{name} has {counts}; add or remove files to have one of each")
+            fix = "give each image one mask, whose name begins as the image's"
+            problems.append(f"{name} has {counts}; {fix}")
     return Found(layout, cases, problems=tuple(problems))
 
 

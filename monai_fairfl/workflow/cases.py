@@ -34,8 +34,7 @@ from skimage.util import montage
 
 from monai_fairfl import __version__
 from monai_fairfl.data import in_colours
-from monai_fairfl.data.image_files import count_of_files
-from monai_fairfl.data.layouts import few
+from monai_fairfl.data.layouts import text_of_files
 from monai_fairfl.errors import DataError, in_words
 from monai_fairfl.metrics.segmentation import vertical_cup_to_disc_ratio
 from monai_fairfl.utils.files import write_atomically
@@ -603,9 +602,5 @@ def answer_text(table: Mapping[str, Any]) -> str:
         for problem in line["problems"]:
             found.append(f"Look at: {line['case']}: {problem}")
     if table["files"]:
-        told = {problem for line in lines for problem in line["problems"]}
-        refused = table["files"]["refused"].items()
-        named = few(f"{file}: {why}" for file, why in refused if why not in told)
-        found += [f"Refused: {named}"] if named else []
-        found.append(count_of_files(table["files"]))
+        found.append(text_of_files(table["files"], told="\n".join(found)))
     return "\n".join(found)

@@ -27,7 +27,7 @@ from PIL import Image
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data import image_files
-from monai_fairfl.data.layouts import few
+from monai_fairfl.data.layouts import text_of_files
 from monai_fairfl.data.transforms import is_pair
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.workflow.cases import Case, Cases, frames_of
@@ -201,10 +201,9 @@ def _find(
     convert = f"convert it to {'NIfTI' if dicom else 'PNG'}"
     known = image_files.sort_files(map(str, files), used, reasons, convert)
     if not cases:
-        refused = few(f"{file}: {why}" for file, why in known["refused"].items())
         raise DataError(
-            f"no images in {folder}: name the folder that holds them (dataset_dir). "
-            f"{image_files.count_of_files(known)}\n{refused}"
+            f"no images in {folder}: name the folder that holds them (dataset_dir)\n"
+            f"{text_of_files(known)}"
         )
     return Cases(sorted(cases, key=lambda case: case.name), report, scratch, known)
 

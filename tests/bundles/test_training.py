@@ -111,10 +111,6 @@ def test_a_training_checks_its_data_first_unless_its_list_leaves_the_faulty_case
     assert isinstance(faulty, DataError)
     assert "Case00" in str(faulty) and "1 problem" in str(faulty)
     assert not (tmp_path / "model.pt").exists()
-    nowhere = bundle.cause_of_failed_run(TRAIN, tmp_path / "nowhere", tmp_path, max_epochs=1)
-    assert isinstance(nowhere, DataError)
-    assert "nowhere" in str(nowhere)
-
     _, *sound = listed_cases(spoilt)
     parts = {"training": sound[:1], "validation": sound[1:2], "testing": sound[2:]}
     (tmp_path / "hand.json").write_text(json.dumps(parts))

@@ -29,13 +29,6 @@ def data(sites: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sites, tmp_path / "sites"))
 
 
-def case_of(run: Path, site: Path) -> dict[str, str]:
-    """The first test case of a hospital in a run."""
-    parts = site_datalist(site, run / "datalists" / f"{site.name}.json")
-    case: dict[str, str] = parts["testing"][0]
-    return case
-
-
 def change(label: str, factor: float) -> None:
     """Multiply the values of a mask."""
     mask = nib.load(label)
@@ -95,7 +88,8 @@ def test_every_fault_of_all_test_cases_is_named_before_any_is_scored(
 ) -> None:
     faulty = []
     for site in ("alder", "elm"):
-        label = case_of(trained, data / site)["label"]
+        listed = site_datalist(data / site, trained / "datalists" / f"{site}.json")
+        label = listed["testing"][0]["label"]
         change(label, 0.4)
         faulty.append(label)
     out = tmp_path / "scores"

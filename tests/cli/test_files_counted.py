@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every file of a folder is used, refused with the reason, or no image: by three commands."""
+"""Every file of a folder is used, refused with the reason, or no image: by four commands."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def test_every_file_is_counted_once(
     for words, folder in {
         ("doctor", data): data,
         ("infer", trained, data / "elm", "--out", out / "masks", "--no-pictures"): data / "elm",
+        ("evaluate", trained, data, "--out", out / "scores"): data,
         ("train", data, "--out", out / "run", *QUICK): data,
     }.items():
         _, said, _ = cli.shown(*words)

@@ -52,8 +52,10 @@ def test_only_the_cases_of_a_list_are_checked(tmp_path: Path) -> None:
         check_cases(site, cases=cases[1:])
 
 
-def test_photographs_that_are_taken_for_stereo_pairs_are_noted(tmp_path: Path) -> None:
+def test_photographs_that_stereo_does_not_fit_are_noted(tmp_path: Path) -> None:
     site = made.folders(tmp_path)
+    with noted(site, "4 photograph", "images/eye00.png", "right half"):
+        check_cases(site, STRUCTURES, stereo=True)
     for file in site.glob("*/*.png"):
         made.write(file, np.hstack([np.asarray(Image.open(file))] * 2))
     with noted(site, "4 photograph", "images/eye00.png", "stereo"):
@@ -74,7 +76,8 @@ def test_a_structure_that_some_masks_lack_is_noted(tmp_path: Path) -> None:
             check_cases(site, STRUCTURES, cases=listed)
     for case in cases[:4]:
         case["values"] = {"disc": case["values"]["disc"]}
-    assert not notes_on(site, STRUCTURES, cases=cases)
+    for name in ("cases", "listed"):
+        assert not notes_on(site, STRUCTURES, **{name: cases})
 
 
 def test_sites_whose_masks_have_several_labels_are_noted(tmp_path: Path) -> None:
@@ -150,3 +153,5 @@ def test_a_structure_that_is_lost_where_the_network_resamples_is_a_note(tmp_path
     for share, size, is_lost in ((1, (), False), (1, (4, 4), True), (0.25, (), True)):
         found = notes_on(site, field_of_view=share, size=size)
         assert any("Case01_segmentation.nii.gz: 1" in note for note in found) is is_lost
+    site = made.folders(tmp_path / "oak")
+    assert "eye00.png: cup" in "".join(notes_on(site, STRUCTURES, working_size=4))

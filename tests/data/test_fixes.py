@@ -185,7 +185,7 @@ VOLUMES: list[tuple[Any, ...]] = [
         linked,
         lambda site: shutil.move(site.parent / "moved.nii.gz", site.parent / "disk.nii.gz"),
     ),
-    ("add or remove files", without(LABEL), without(IMAGE)),
+    ("one mask, whose name begins", without(LABEL), without(IMAGE)),
     (
         "export the right ones",
         both(
@@ -446,7 +446,7 @@ def test_a_fix_of_a_setting_is_followed(row: Any, tmp_path: Path) -> None:
 
 # Arguments of a class, choices with two right answers, and what a test beside this one follows.
 OTHERS = (
-    "Load it first|mend 'channel'|choose one|Add cases"
+    "Load it first|mend 'channel'|choose one|Add cases|set stereo"
     "|change the permissions|the prostate bundle takes|if nobody drew it|split by another seed"
     "|convert the DICOM series|Give these arguments|Leave datalist out"
     "|see docs/data.md"
