@@ -336,7 +336,8 @@ def _faults(
     if VOID in label.labels and any(0 < value <= HIGHEST_CLASS for value in label.labels):
         yield f"{path} has {listed}, and {VOID} is often void; name all in dataset.json"
     if structures and levels > 2:
-        yield f"{path} has the values {listed}; state {names} in dataset.json"
+        example = '{"labels": {"background": 0, "disc": [1, 2], "cup": 2}}'
+        yield f"{path} has the values {listed}; state {names} in dataset.json, such as {example}"
 
 
 def _notes_on_cases(
