@@ -22,7 +22,7 @@ matplotlib.use("Agg")  # no window
 import matplotlib.pyplot as plt  # noqa: E402
 
 FOLDER = Path(__file__).parent
-WIDTH, HEIGHT, BELOW = 1280, 648, 68
+WIDTH, HEIGHT, BELOW = 1280, 672, 68
 """Pixels of the screen, and those below it that have labels."""
 
 COLOUR = "#cc2379"
@@ -30,10 +30,10 @@ COLOUR = "#cc2379"
 LABELS = {
     "the answer": ((560, 36), (480, 66)),
     "Dice and its 95 % interval": ((1010, 36), (1005, 98)),
-    "one verdict a hospital": ((210, 694), (225, 632)),
-    "share of images → of weight": ((560, 694), (645, 628)),
-    "what it is worth to the others": ((830, 694), (812, 628)),
-    "what to do next": ((1080, 694), (1050, 628)),
+    "one verdict a hospital": ((210, 718), (225, 656)),
+    "share of images → of weight": ((560, 718), (645, 652)),
+    "what it is worth to the others": ((830, 718), (812, 652)),
+    "what to do next": ((1080, 718), (1050, 652)),
 }
 """Label -> where it is, and what it points to, in pixels from the upper left corner."""
 

@@ -107,8 +107,8 @@ def keys_given(args: argparse.Namespace) -> dict[str, Any]:
 def demo(command: argparse.ArgumentParser) -> None:
     """Train a federation of four synthetic hospitals, and report; or only write their images.
 
-    It takes two to five minutes on two cores. One hospital has few and unusual images: FedAvg fails
-    it, and FedCE's sum does not.
+    It takes one to three minutes on two cores. One hospital has few and unusual images: FedAvg
+    fails it, and FedCE's sum does not.
 
     examples:
       monai-fairfl demo

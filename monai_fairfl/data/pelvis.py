@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 from scipy.special import expit
 
+from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import StrPath
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.files import write_atomically
@@ -278,13 +280,16 @@ def write_sites(
         raise DataError(f"{path} has another seed, size or site. Delete {root}, or change --out.")
     write_atomically(path, content)
 
-    for site in sites:
-        for number in range(site.cases):
-            paths = [Path(root, site.name, name.format(number)) for name in site.files]
-            # Files are written whole or not at all.
-            if not all(path.exists() for path in paths):
-                for path, content in zip(paths, site.written(number, seed, size)):
-                    write_atomically(path, content)
+    def write(site: Any, number: int) -> None:
+        paths = [Path(root, site.name, name.format(number)) for name in site.files]
+        # Files are written whole or not at all.
+        if not all(path.exists() for path in paths):
+            for path, content in zip(paths, site.written(number, seed, size)):
+                write_atomically(path, content)
+
+    numbered = [(site, number) for site in sites for number in range(site.cases)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(write, *zip(*numbered)))
     return sorted(site.name for site in sites)
 
 
