@@ -276,7 +276,7 @@ class BundleFederation(Observer):
             calls = {}
             for name, folder in self.sites.items():
                 file, values = self.datalists[name], self.of_sites[name].overrides
-                listed = cases_of_list(file, folder) if file.is_file() else ()
+                listed = partial(cases_of_list, file, folder) if file.is_file() else tuple
                 given = settings_of_check(settings.check, values, listed)
                 calls[name] = partial(settings.check, str(folder), **given)
             found, files = checks.check_sites(self.sites, calls, settings.sites_root)

@@ -181,20 +181,22 @@ def check_files(
 
 
 def settings_of_check(
-    check: Callable[..., Any], values: Mapping[str, Any], listed: Sequence[CaseFiles] = ()
+    check: Callable[..., Any],
+    values: Mapping[str, Any],
+    listed: Callable[[], Sequence[CaseFiles]] = tuple,
 ) -> dict[str, Any]:
     """What a check of a site's files must know of the training, and of the model that sees them.
 
     Args:
         check: the function.
         values: of the training configuration.
-        listed: the site's data list, where there is one.
+        listed: reads the site's data list, where there is one.
     """
     # A check of somebody else's may not take what ours does.
     ours = getattr(check, "func", check) is check_cases
     names = [*OF_FILES, "size", "working_size"] if ours else OF_FILES
     given = {name: values[name] for name in names if values.get(name) is not None}
-    return given | ({"listed": listed} if ours else {})
+    return given | ({"listed": listed()} if ours else {})
 
 
 def listed_cases(

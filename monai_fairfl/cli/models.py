@@ -230,6 +230,8 @@ def site_of_run(model: Path, site: str) -> Cases | None:
 
 # --- its scores
 
+UNTESTED = "it is no test case"
+
 
 def evaluate(args: argparse.Namespace) -> Answer:
     """Carry out ``evaluate``: all files are checked before a hospital is scored.
@@ -279,7 +281,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
     answer = to_json({"folder": str(out), "sites": found, "files": counts})
     text = f"{evaluation_text(found)}\nFolder: {out}"
     # Another check than ours counts no files.
-    return Answer(answer, f"{text}\n{text_of_files(counts)}" if counts["used"] else text)
+    return Answer(answer, f"{text}\n{text_of_files(counts, UNTESTED)}" if counts["used"] else text)
 
 
 def _check_tested(bundle: Path, folder: Path, values: Mapping[str, Any], datalist: Path) -> Any:
@@ -287,7 +289,7 @@ def _check_tested(bundle: Path, folder: Path, values: Mapping[str, Any], datalis
     found = check_files(bundle, folder, values, cases_of_list(datalist, folder, ("testing",)))
     if isinstance(found, Summary):
         for case in cases_of_list(datalist, folder, ("training", "validation")):
-            found.refused |= dict.fromkeys((case["image"], case["label"]), "it is no test case")
+            found.refused |= dict.fromkeys((case["image"], case["label"]), UNTESTED)
     return found
 
 
