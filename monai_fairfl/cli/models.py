@@ -224,7 +224,7 @@ def site_of_run(model: Path, site: str) -> Cases | None:
         if datalist.is_file() and (folder / SETTINGS).is_file():
             overrides = {**config.get("overrides", {}), **own}
             values = {name: overrides[name] for name in OF_FILES if name in overrides}
-            return Cases(datalist, "the cases of the run", values)
+            return Cases(datalist, "the test cases of the run; its other cases are refused", values)
     return None
 
 
