@@ -8,7 +8,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import monai.bundle
 import nibabel as nib
@@ -29,17 +28,6 @@ def data(sites: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sites, tmp_path / "sites"))
 
 
-def change(label: str, factor: float) -> None:
-    """Multiply the values of a mask."""
-    mask = nib.load(label)
-    nib.save(nib.Nifti1Image(np.asanyarray(mask.dataobj) * factor, mask.affine), label)
-
-
-def names_of(entry: dict[str, Any]) -> list[str]:
-    """The images of a hospital's scores."""
-    return sorted(Path(image).name for image in entry["cases"])
-
-
 def test_the_scores_are_those_of_the_runs_end(
     trained: Path, sites: Path, tmp_path: Path, cli: Commands
 ) -> None:
@@ -48,7 +36,8 @@ def test_the_scores_are_those_of_the_runs_end(
     for site in ("alder", "elm"):
         entry = found["sites"][site]
         listed = json.loads((trained / "datalists" / f"{site}.json").read_text())["testing"]
-        assert names_of(entry) == sorted(Path(case["image"]).name for case in listed)
+        names = [Path(image).name for image in entry["cases"]]
+        assert sorted(names) == sorted(Path(case["image"]).name for case in listed)
         for name, of_run in (
             ("val_mean_dice", end[site]["own"]["test_score"]["mean"]),
             ("hd95", end[site]["own"]["test_hd95"]),
@@ -90,7 +79,8 @@ def test_every_fault_of_all_test_cases_is_named_before_any_is_scored(
     for site in ("alder", "elm"):
         listed = site_datalist(data / site, trained / "datalists" / f"{site}.json")
         label = listed["testing"][0]["label"]
-        change(label, 0.4)
+        mask = nib.load(label)
+        nib.save(nib.Nifti1Image(mask.get_fdata() * 0.4, mask.affine), label)
         faulty.append(label)
     out = tmp_path / "scores"
     said = cli.refusal("evaluate", trained, data, "--out", out)
@@ -106,12 +96,9 @@ def test_what_is_no_hospital_is_refused_by_evaluate_and_adapt(
     images.mkdir()
     shutil.copy(sites / "alder" / "Case00.nii.gz", images)
     out = tmp_path / "out"
-    for folder, word in (
-        (images, "Case00.nii.gz"),
-        (tmp_path / "nowhere", "nowhere"),
-    ):
+    for folder in (images, tmp_path / "nowhere"):
         for command in ("evaluate", "adapt"):
-            assert word in cli.refusal(command, trained, folder, "--out", out)
+            assert folder.name in cli.refusal(command, trained, folder, "--out", out)
             assert not list(out.glob("[!l]*"))  # log.txt alone
     # One hospital is adapted to.
     said = cli.refusal("adapt", trained, sites, "--out", out)

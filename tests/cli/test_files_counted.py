@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 from pathlib import Path
@@ -12,31 +13,32 @@ import pytest
 from helpers.command_line import Commands
 from helpers.linear_federation import in_place_of_training
 
-ADDED = {
-    "notes.txt": b"dear colleague",
-    "old/a.nrrd": b"NRRD0005",
-    "scan.dcm": b"no image",
-    "IM": bytes(128) + b"DICM",
-    ".hidden": b"",
-    "deeper/b.nii": b"cut",
-    "b": b"x",
-    "../loose.nii": b"of no site",
-}
+NAMES = ("notes.txt", "a.nrrd", "scan.dcm", "IM", ".hidden", "b.nii", "b", "c.png")
+CONTENTS = (b"", b"x", b"NRRD0005", bytes(128) + b"DICM")
+# A volume beside the pairs of a site would be one without a mask.
+FOLDERS = (".", "elm/old", "elm/old/older", "alder/new")
 QUICK = ("--rounds", "1", "--jobs", "1", "--report", "False")
 COUNT = r"(\d+) file\(s\): (\d+) used, (\d+) image\(s\) refused, (\d+) not an image"
 
 
-def test_every_file_is_counted_once(
-    trained: Path, sites: Path, tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seed", range(3))
+def test_every_file_of_random_folders_is_counted_once(
+    trained: Path,
+    sites: Path,
+    tmp_path: Path,
+    cli: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
 ) -> None:
     # The images are read before that.
     in_place_of_training(monkeypatch)
+    draw = random.Random(seed)
     data, out = tmp_path / "data", tmp_path / "out"
     shutil.copytree(sites, data)
-    for name, content in ADDED.items():
-        path = data / "elm" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
+    for name in draw.sample(NAMES * 2, 9):
+        path = data / draw.choice(FOLDERS) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw.choice(CONTENTS))
     for words, folder in {
         ("doctor", data): data,
         ("infer", trained, data / "elm", "--out", out / "masks", "--no-pictures"): data / "elm",
