@@ -36,8 +36,9 @@ def test_the_scores_are_those_of_the_runs_end(
     for site in ("alder", "elm"):
         entry = found["sites"][site]
         listed = json.loads((trained / "datalists" / f"{site}.json").read_text())["testing"]
-        names = [Path(image).name for image in entry["cases"]]
-        assert sorted(names) == sorted(Path(case["image"]).name for case in listed)
+        assert sorted(Path(image).name for image in entry["cases"]) == sorted(
+            Path(case["image"]).name for case in listed
+        )
         for name, of_run in (
             ("val_mean_dice", end[site]["own"]["test_score"]["mean"]),
             ("hd95", end[site]["own"]["test_hd95"]),
@@ -96,9 +97,9 @@ def test_what_is_no_hospital_is_refused_by_evaluate_and_adapt(
     images.mkdir()
     shutil.copy(sites / "alder" / "Case00.nii.gz", images)
     out = tmp_path / "out"
-    for folder in (images, tmp_path / "nowhere"):
+    for folder, word in ((images, "Case00.nii.gz"), (tmp_path / "nowhere", "nowhere")):
         for command in ("evaluate", "adapt"):
-            assert folder.name in cli.refusal(command, trained, folder, "--out", out)
+            assert word in cli.refusal(command, trained, folder, "--out", out)
             assert not list(out.glob("[!l]*"))  # log.txt alone
     # One hospital is adapted to.
     said = cli.refusal("adapt", trained, sites, "--out", out)
